@@ -1,0 +1,139 @@
+"""Every error that ringline raises on purpose, sorted by who must act.
+
+    RinglineError
+    +-- CallerError       the person or program that called: a flag, a path, a plan
+    +-- LibraryError      the installed llama-cpp-python: missing, other version, other layout
+    +-- NetworkError      the way to a peer: refused, lost, silent, not speaking our protocol
+    |   +-- DeadlineError     a wait that ran out; says who was waited for and for what
+    +-- PeerError         the peer itself: it broke the protocol, or answered with an error
+        +-- ProtocolError     bytes that the protocol does not allow
+        +-- RefusedError      a request that the peer, or we as its peer, refuses
+
+Errors keep their facts as attributes and build one sentence from them; `str(error)` is what a person
+reads. Foreign exceptions are turned into these once, at the seam where they appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "CallerError",
+    "DeadlineError",
+    "LibraryError",
+    "NetworkError",
+    "PeerError",
+    "ProtocolError",
+    "RefusedError",
+    "RinglineError",
+]
+
+
+class RinglineError(Exception):
+    """Base of all errors that ringline raises on purpose."""
+
+
+class CallerError(RinglineError):
+    """The caller's input cannot be used: names what, where and what to do instead."""
+
+
+class LibraryError(RinglineError):
+    """The ggml or llama library is missing or is not the one ringline was written for."""
+
+
+class NetworkError(RinglineError):
+    """The way to a peer failed.
+
+    Attributes:
+        peer: endpoint of the peer, `host:port`.
+        command: the command that was under way, or None.
+        cause: what happened, in words.
+        since: names of the commands sent since the last good reply, oldest first.
+    """
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        peer: str,
+        command: str | None = None,
+        since: Sequence[str] = (),
+    ) -> None:
+        self.peer = peer
+        self.command = command
+        self.cause = cause
+        self.since = tuple(since)
+        super().__init__(sentence(peer, command, cause, self.since))
+
+
+class DeadlineError(NetworkError):
+    """A wait ran out of time. Attributes as NetworkError, and `seconds`, the time given."""
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        peer: str,
+        seconds: float,
+        command: str | None = None,
+        since: Sequence[str] = (),
+    ) -> None:
+        self.seconds = seconds
+        super().__init__(cause, peer=peer, command=command, since=since)
+
+
+class PeerError(RinglineError):
+    """The peer broke the protocol or refused. Attributes as NetworkError."""
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        peer: str = "",
+        command: str | None = None,
+        since: Sequence[str] = (),
+    ) -> None:
+        self.peer = peer
+        self.command = command
+        self.cause = cause
+        self.since = tuple(since)
+        super().__init__(sentence(peer, command, cause, self.since))
+
+
+class ProtocolError(PeerError):
+    """Bytes came that the protocol does not allow."""
+
+
+class RefusedError(PeerError):
+    """A well-formed request that is refused; `code` is the number in the error frame."""
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        peer: str = "",
+        command: str | None = None,
+        since: Sequence[str] = (),
+        code: int = 1,
+    ) -> None:
+        self.code = code
+        super().__init__(cause, peer=peer, command=command, since=since)
+
+
+def sentence(peer: str, command: str | None, cause: str, since: Sequence[str]) -> str:
+    """Build the one sentence a person reads: who, during what, why, and what was on its way."""
+    who = f"node {peer}: " if peer else ""
+    during = f"{command}: " if command else ""
+    tail = f" (sent since its last reply: {summary(since)})" if since else ""
+    return f"{who}{during}{cause}{tail}"
+
+
+def summary(names: Sequence[str]) -> str:
+    """Shorten a list of command names: runs of one name become `NAME x3`."""
+    runs: list[tuple[str, int]] = []
+    for name in names:
+        if runs and runs[-1][0] == name:
+            runs[-1] = (name, runs[-1][1] + 1)
+        else:
+            runs.append((name, 1))
+    return ", ".join(name if n == 1 else f"{name} x{n}" for name, n in runs)

@@ -1,0 +1,1 @@
+"""Tests of ringline; `tests.peers` holds the stock programs they run against."""
