@@ -1,0 +1,4 @@
+"""Bytes on the move: endpoints, deadlines, streams, listeners. Knows no protocol.
+
+Times are seconds, sizes bytes.
+"""
