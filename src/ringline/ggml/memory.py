@@ -1,0 +1,38 @@
+"""Memory by address: views without a copy, and small C structs that we own. Sizes are bytes."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["copy_out", "record_at", "view", "window"]
+
+
+def view(address: int, size: int) -> memoryview:
+    """`size` writable bytes at `address`; the caller vouches that they stay mapped."""
+    return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+
+
+def copy_out(address: int, size: int) -> bytes:
+    """A copy of `size` bytes at `address`."""
+    return ctypes.string_at(address, size)
+
+
+def record_at(address: int, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    """One struct at `address` as an array of one record, without a copy."""
+    return np.frombuffer(view(address, dtype.itemsize), dtype, 1)
+
+
+def window(low: int, high: int, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    """Structs scattered between two addresses, indexable by (address - low) >> 4.
+
+    The view overlaps itself: one item begins at every 16th byte from `low` to `high`. Only items
+    whose bytes are mapped may be read; ggml aligns its objects to 16 bytes, so each has an index.
+    """
+    raw = np.frombuffer(view(low, high - low + dtype.itemsize), np.uint8)
+    count = ((high - low) >> 4) + 1
+    return np.lib.stride_tricks.as_strided(
+        raw[: dtype.itemsize].view(dtype), shape=(count,), strides=(16,), writeable=False
+    )
