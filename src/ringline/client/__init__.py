@@ -1,0 +1,1 @@
+"""Use the devices of nodes: connection, remote devices and buffers, transfers, counters."""

@@ -1,0 +1,255 @@
+"""Remote devices, buffers and streams: what stands behind ggml's callback tables.
+
+Every method here is called by libllama through the guard: whatever it raises is kept in the ring's
+Failures and C gets a fallback. Addresses of C structs are ints, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from ringline.client.connection import BULK
+from ringline.client.failures import Failures
+from ringline.client.node import DeviceFacts, Node
+from ringline.client.tensors import TensorPacker, buffer_address, graph_body, sources
+from ringline.client.transfer import Transfers, tensor_size
+from ringline.errors import RefusedError
+from ringline.ggml.devices import cpu_device
+from ringline.ggml.graph import gather, graph_uid
+from ringline.ggml.layout import TENSOR, TENSOR_SIZE
+from ringline.ggml.memory import copy_out, record_at, view
+from ringline.ggml.provider import StreamProvider
+from ringline.ggml.registry import buffer_behind
+from ringline.ggml.types import tables
+from ringline.wire.commands import Command
+from ringline.wire.extension import Feature, SupportsOp
+from ringline.wire.messages import (
+    BufferClear,
+    GetAllocSize,
+    GetTensor,
+    GraphRecompute,
+    InitTensor,
+    MemsetTensor,
+    Number,
+    Result,
+    SetTensor,
+)
+
+__all__ = ["RemoteBuffer", "RemoteDevice", "RemoteStream"]
+
+#: quantised rows that are no multiple of this may be padded by a device (CUDA).
+_PADDED_ROW = 512
+
+
+class RemoteDevice:
+    """One device of a node, as libllama's device number `number`."""
+
+    def __init__(
+        self, number: int, node: Node, facts: DeviceFacts, transfers: Transfers, failures: Failures
+    ) -> None:
+        self.name = f"RPC{number}"
+        self.description = f"{facts.description} at {node.endpoint}".strip()
+        self.buffer_type_name = f"RPC{facts.index}[{node.endpoint}]"
+        self.alignment = facts.alignment
+        self.max_size = facts.max_size
+        self.node = node
+        self.facts = facts
+        self.transfers = transfers
+        self.fail = failures.add
+        self.packer = TensorPacker(node)
+        self._failures = failures
+        self._last_uid = (0, 0)
+        self._alloc_sizes: dict[tuple[bytes, ...], int] = {}
+        self._supported: dict[tuple[bytes, ...], bool] = {}
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        return self.node.memory(self.facts.index)
+
+    def supports_op(self, tensor: int) -> bool:
+        """Ask a device that we do not know; a CPU of the same ggml can do what our CPU can.
+
+        A stock server does not say what it is. It gets what the CPU backend can compute, which
+        every ggml device has to fall back to.
+        """
+        asks = self.node.greeting.features & Feature.SUPPORTS_OP
+        if self.facts.kind in ("", "CPU") or not asks:
+            return cpu_device().supports_op(tensor)
+        key = (_shape(tensor), *(_shape(source) for source in sources(tensor)))
+        answer = self._supported.get(key)
+        if answer is None:
+            raw = self._ask_about(Command.SUPPORTS_OP, tensor, Result.LAYOUT.size)
+            answer = self._supported[key] = Result.unpack(raw).value == 1
+        return answer
+
+    def alloc_size(self, tensor: int) -> int:
+        """Bytes for a tensor; asks the node only where its device may want more than nbytes."""
+        fields = record_at(tensor, TENSOR)[0]
+        known, kind = tables(), int(fields["type"])
+        padded = (
+            bool(known.quantized[kind])
+            and int(fields["ne"][0]) % _PADDED_ROW != 0
+            and not int(fields["view_src"])
+        )
+        if self.facts.kind == "CPU" or not (padded or known.grows[int(fields["op"])]):
+            return tensor_size(tensor)
+        key = (_shape(tensor),)
+        size = self._alloc_sizes.get(key)
+        if size is None:
+            raw = self._ask_about(Command.GET_ALLOC_SIZE, tensor, Number.LAYOUT.size)
+            size = self._alloc_sizes[key] = Number.unpack(raw).value
+        return size
+
+    def alloc_buffer(self, size: int) -> RemoteBuffer | None:
+        """A buffer on the node, or None; the refusal is kept for the error message."""
+        reply = self.node.alloc_buffer(self.facts.index, size)
+        if reply.handle:
+            return RemoteBuffer(self, reply.handle, reply.size)
+        free, total = self.memory()
+        self._failures.hint(
+            RefusedError(
+                f"no room for {size / 2**20:.1f} MiB on {self.name} ({free / 2**20:.0f} of "
+                f"{total / 2**20:.0f} MiB free); give this stage fewer layers (-ts) or a shorter "
+                f"context (-c)",
+                peer=str(self.node.endpoint),
+                command="ALLOC_BUFFER",
+            )
+        )
+        return None
+
+    def open_stream(self) -> RemoteStream:
+        """A stream on this device."""
+        return RemoteStream(self)
+
+    def write(self, tensor: int, data: int, offset: int, size: int) -> None:
+        """Queue a write; the data are taken, or sent from where they lie, before this returns."""
+        head = SetTensor(self.packer.pack(tensor), 0, offset).pack()
+        body = view(data, size) if size >= BULK else copy_out(data, size)
+        self.node.connection.post(Command.SET_TENSOR, head, body)
+
+    def compute(self, graph: int) -> None:
+        """Queue a graph; the one that the node computed last is only named."""
+        uid = graph_uid(graph)
+        mark = (uid, self.node.generation)
+        if uid and mark == self._last_uid:
+            self.node.connection.post(
+                Command.GRAPH_RECOMPUTE, GraphRecompute(self.facts.index).pack()
+            )
+            return
+        self._last_uid = (0, 0)
+        body = graph_body(self.facts.index, gather(graph), self.node)
+        self.node.connection.post(Command.GRAPH_COMPUTE, body.pack())
+        self._last_uid = mark
+
+    def _ask_about(self, command: Command, tensor: int, size: int) -> bytes:
+        records = b"".join(self.packer.pack(source) for source in sources(tensor))
+        kind = SupportsOp if command is Command.SUPPORTS_OP else GetAllocSize
+        request = kind(self.facts.index, self.packer.pack(tensor), records)
+        return self.node.connection.call(command, request.pack(), size=size)
+
+
+def _shape(address: int) -> bytes:
+    """What type, ne, nb, op and op_params of a tensor are, as a key; empty for address 0."""
+    if not address:
+        return b""
+    raw = copy_out(address, TENSOR_SIZE)
+    return raw[:8] + raw[16:148]
+
+
+class RemoteBuffer:
+    """A buffer on a node."""
+
+    def __init__(self, device: RemoteDevice, handle: int, size: int) -> None:
+        self.device = device
+        self.size = size
+        self.fail = device.fail
+        self._handle = handle
+        self._base = 0
+        self._address = 0
+
+    def born(self, address: int) -> None:
+        """The C struct that stands for this buffer has been made."""
+        self._address = address
+        self.device.node.learn(address, self._handle)
+
+    def base(self) -> int:
+        """The node's (virtual) address; tensors' data count from it."""
+        if not self._base:
+            self._base = self.device.node.buffer_base(self._handle)
+        return self._base
+
+    def free(self) -> None:
+        """Give it back."""
+        self.device.node.free_buffer(self._handle, self._address)
+
+    def init_tensor(self, tensor: int) -> None:
+        """Tell the node of tensors that its device may pad; others cost nothing."""
+        fields = record_at(tensor, TENSOR)[0]
+        padded = int(fields["ne"][0]) % _PADDED_ROW != 0 and not int(fields["view_src"])
+        if padded and tables().quantized[int(fields["type"])]:
+            request = InitTensor(self.device.packer.pack(tensor))
+            self.device.node.connection.post(request.COMMAND, request.pack())
+
+    def fill(self, tensor: int, value: int, offset: int, size: int) -> None:
+        """Set a range of a tensor to one byte value."""
+        request = MemsetTensor(self.device.packer.pack(tensor), offset, size, value)
+        self.device.node.connection.post(request.COMMAND, request.pack())
+
+    def set(self, tensor: int, data: int, offset: int, size: int) -> None:
+        """Write a range of a tensor."""
+        self.device.write(tensor, data, offset, size)
+
+    def get(self, tensor: int, data: int, offset: int, size: int) -> None:
+        """Read a range of a tensor and wait for it."""
+        request = GetTensor(self.device.packer.pack(tensor), offset, size)
+        self.device.node.connection.read(request.COMMAND, request.pack(), target=view(data, size))
+
+    def copy_from(self, src: int, dst: int) -> bool:
+        """Copy from another remote buffer; False for a buffer that is not ours."""
+        return _move(src, self.device, dst)
+
+    def clear(self, value: int) -> None:
+        """Set all of it to one byte value."""
+        request = BufferClear(self._handle, value)
+        self.device.node.connection.post(request.COMMAND, request.pack())
+
+
+class RemoteStream:
+    """A stream of work on a remote device: all streams of a node share its connection."""
+
+    def __init__(self, device: RemoteDevice) -> None:
+        self.name = device.buffer_type_name
+        self.fail = device.fail
+        self.device = device
+
+    def close(self) -> None:
+        """Nothing of a stream lives on the node."""
+
+    def set_async(self, tensor: int, data: int, offset: int, size: int) -> None:
+        """Queue a write; the data are taken before this returns."""
+        self.device.write(tensor, data, offset, size)
+
+    def get_async(self, tensor: int, data: int, offset: int, size: int) -> None:
+        """Queue a read; the data are there after synchronize()."""
+        request = GetTensor(self.device.packer.pack(tensor), offset, size)
+        self.device.node.connection.expect(request.COMMAND, request.pack(), target=view(data, size))
+
+    def copy_async(self, source: StreamProvider | None, src: int, dst: int) -> bool:
+        """Take a tensor from another remote device by the best path; False if it is not remote."""
+        return source is not None and _move(src, self.device, dst)
+
+    def synchronize(self) -> None:
+        """Send what is queued and wait for all replies on their way."""
+        self.device.node.connection.drain()
+
+    def compute(self, graph: int) -> None:
+        """Queue a graph."""
+        self.device.compute(graph)
+
+
+def _move(src: int, target: RemoteDevice, dst: int) -> bool:
+    buffer = buffer_behind(buffer_address(src))
+    if not isinstance(buffer, RemoteBuffer):
+        return False
+    source = buffer.device
+    source_record, target_record = source.packer.pack(src), target.packer.pack(dst)
+    target.transfers.move(source.node, source_record, target.node, target_record, tensor_size(src))
+    return True

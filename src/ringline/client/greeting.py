@@ -1,0 +1,98 @@
+"""The first words on a connection: HELLO, and EXT_HELLO where the node speaks the extension."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ringline.client.connection import Connection
+from ringline.client.counters import Traffic
+from ringline.errors import NetworkError, ProtocolError
+from ringline.net.connect import connect
+from ringline.net.endpoint import Endpoint
+from ringline.settings import CONNECT_TIMEOUT, HELLO_TIMEOUT, reply_timeout
+from ringline.wire.commands import BASE_VERSION, EXTENSION_LEVEL, Command
+from ringline.wire.extension import ExtHello, ExtHelloReply, Role
+from ringline.wire.messages import Hello
+
+__all__ = ["Greeting", "greet"]
+
+_MOST_ABOUT = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What a node said of itself.
+
+    Attributes:
+        version: its base protocol, major, minor, patch.
+        level: the extension level that both ends speak; 0 for a stock server.
+        session: our session's id there, 0 for a stock server; `secret` belongs to it.
+        features: see wire.extension.Feature.
+        about: name, versions and devices in words; empty for a stock server.
+    """
+
+    version: tuple[int, int, int]
+    level: int = 0
+    session: int = 0
+    secret: bytes = bytes(16)
+    features: int = 0
+    about: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def version_text(self) -> str:
+        """As people write it: 7.0.0."""
+        return ".".join(map(str, self.version))
+
+
+def greet(endpoint: Endpoint, traffic: Traffic) -> tuple[Connection, Greeting]:
+    """Connect to a node and agree on what both speak.
+
+    Raises:
+        NetworkError: unreachable, or it does not answer as a ggml RPC server.
+        PeerError: another version, or it refuses us.
+    """
+    stream = connect(endpoint, timeout=CONNECT_TIMEOUT, silence=HELLO_TIMEOUT)
+    connection = Connection(stream, traffic=traffic)
+    try:
+        greeting = _hello(connection)
+        if greeting.level > 0:
+            greeting = _ext_hello(connection, greeting)
+    except BaseException:
+        connection.close()
+        raise
+    stream.silence = reply_timeout()
+    return connection, greeting
+
+
+def _hello(connection: Connection) -> Greeting:
+    try:
+        raw = connection.call(Command.HELLO, Hello().pack(), size=Hello.Reply.LAYOUT.size)
+    except (ProtocolError, NetworkError) as error:
+        raise NetworkError(
+            f"does not answer like a ggml RPC server ({error.cause}): check host and port",
+            peer=connection.peer,
+            command="HELLO",
+        ) from None
+    reply = Hello.Reply.unpack(raw)
+    version = (reply.major, reply.minor, reply.patch)
+    ours = ".".join(map(str, BASE_VERSION))
+    if reply.major != BASE_VERSION[0] or reply.minor > BASE_VERSION[1]:
+        raise ProtocolError(
+            f"it speaks ggml RPC {reply.major}.{reply.minor}.{reply.patch}, ringline {ours}: "
+            f"run a server from the same llama.cpp version, or ringline serve, on that node",
+            peer=connection.peer,
+            command="HELLO",
+        )
+    return Greeting(version, min(reply.level, EXTENSION_LEVEL))
+
+
+def _ext_hello(connection: Connection, greeting: Greeting) -> Greeting:
+    connection.level = greeting.level
+    request = ExtHello(EXTENSION_LEVEL, Role.CLIENT).pack()
+    raw = connection.call(Command.EXT_HELLO, request, size=None, most=_MOST_ABOUT)
+    reply = ExtHelloReply.unpack(raw)
+    level = min(reply.level, EXTENSION_LEVEL)
+    connection.level = level
+    return Greeting(
+        greeting.version, level, reply.session, reply.secret, reply.features, reply.about
+    )
