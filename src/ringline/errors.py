@@ -9,8 +9,8 @@
         +-- ProtocolError     bytes that the protocol does not allow
         +-- RefusedError      a request that the peer, or we as its peer, refuses
 
-Errors keep their facts as attributes and build one sentence from them; `str(error)` is what a person
-reads. Foreign exceptions are turned into these once, at the seam where they appear.
+Errors keep their facts as attributes and build one sentence from them; `str(error)` is what a
+person reads. Foreign exceptions are turned into these once, at the seam where they appear.
 """
 
 from __future__ import annotations

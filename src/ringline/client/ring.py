@@ -22,8 +22,12 @@ class RemoteDevices:
     A context manager. Close it after every model and context that used it.
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], *, direct: bool | None = None) -> None:
         """Connect to every node.
+
+        Args:
+            endpoints: where the nodes listen.
+            direct: whether hidden states go from node to node; None: as the environment says.
 
         Raises:
             NetworkError, PeerError: a node cannot be used; names it.
@@ -36,7 +40,7 @@ class RemoteDevices:
         try:
             for endpoint in endpoints:
                 self.nodes.append(Node(endpoint, self.counters))
-            transfers = Transfers()
+            transfers = Transfers(direct)
             places = [(node, facts) for node in self.nodes for facts in node.devices]
             self.devices = [
                 RemoteDevice(number, node, facts, transfers, self.failures)

@@ -101,9 +101,8 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._base = _open(folder / "libggml-base.so")
-        _open(folder / "libggml-cpu.so")
-        self._registry = _open(folder / "libggml.so")
+        self._base = _open(folder, "libggml-base")
+        self._registry = _open(folder, "libggml")
         for source, table in ((self._base, _BASE | _TEST), (self._registry, _REGISTRY)):
             for name, (result, arguments) in table.items():
                 setattr(self, name, _function(source, f"ggml_{name}", result, arguments))
@@ -114,7 +113,15 @@ class Library:
         raise AttributeError(name)
 
 
-def _open(path: Path) -> ctypes.CDLL:
+def _open(folder: Path, name: str) -> ctypes.CDLL:
+    """Load the very file that libllama is linked to.
+
+    The wheel holds copies where a build tree has links: libggml.so and libggml.so.0 are two files,
+    and loading the wrong one would give the process a second ggml with a registry of its own.
+    """
+    path = folder / f"{name}.so.0"
+    if not path.exists():
+        path = folder / f"{name}.so"
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:

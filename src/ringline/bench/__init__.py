@@ -1,0 +1,1 @@
+"""Workloads, runs and reports: the demo and the measurements. Never asserts a time."""

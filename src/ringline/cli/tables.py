@@ -1,0 +1,47 @@
+"""The traffic table: what each decode step sent and received, one column a node or an arm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from ringline.client.counters import PerStep
+
+__all__ = ["traffic_table"]
+
+
+def traffic_table(title: str, columns: Sequence[tuple[str, PerStep]]) -> Table:
+    """Per decode step: count and bytes of every command, then bytes out and in, then paths.
+
+    Args:
+        title: printed above.
+        columns: (heading, means per step).
+    """
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("per decode step")
+    for heading, _ in columns:
+        table.add_column(heading, justify="right")
+    for name in _names([step.commands for _, step in columns]):
+        cells = [_command(step, name) for _, step in columns]
+        table.add_row(name, *cells)
+    table.add_row("bytes out", *(f"{step.bytes_out:,.0f}" for _, step in columns))
+    table.add_row("bytes in", *(f"{step.bytes_in:,.0f}" for _, step in columns))
+    for path in _names([step.paths for _, step in columns]):
+        cells = [_number(step.paths.get(path, 0.0)) for _, step in columns]
+        table.add_row(f"hidden states: {path}", *cells)
+    return table
+
+
+def _names(parts: Sequence[dict[str, float]]) -> list[str]:
+    return sorted({name for part in parts for name in part})
+
+
+def _command(step: PerStep, name: str) -> str:
+    if name not in step.commands:
+        return "-"
+    return f"{_number(step.commands[name])} ({step.command_bytes[name]:,.0f} B)"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if value else "-"

@@ -1,0 +1,82 @@
+"""A TCP forwarder in front of a peer that can stop taking connections: a way that is blocked.
+
+The coordinator that came first keeps its connection; whoever connects later (a node that wants to
+send directly) is refused, or met with silence.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+class Forwarder:
+    """Listens on a port of its own and forwards to `target`; `endpoint` is what clients use."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.accepted = 0
+        self._deaf = False
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def refuse(self) -> None:
+        """Take no further connection: they are refused by the kernel."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def go_deaf(self) -> None:
+        """Take further connections, but never say anything on them."""
+        self._deaf = True
+
+    def close(self) -> None:
+        """End all connections."""
+        self.refuse()
+        for sock in self._sockets:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(5)
+        for sock in self._sockets:
+            sock.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            self._sockets.append(client)
+            if self._deaf:
+                continue
+            node = socket.create_connection(self._target)
+            self._sockets.append(node)
+            for source, sink in ((client, node), (node, client)):
+                thread = threading.Thread(target=self._pump, args=(source, sink), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    @staticmethod
+    def _pump(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def forwarder(target: str) -> Iterator[Forwarder]:
+    """A forwarder to the peer at `target`, closed at the end."""
+    proxy = Forwarder(target)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
