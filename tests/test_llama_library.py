@@ -7,8 +7,9 @@ from importlib import metadata
 
 import pytest
 
-from ringline.errors import LibraryError
-from ringline.llama import library
+from ringline.errors import CallerError, LibraryError
+from ringline.llama import library, log
+from ringline.llama.model import Model
 
 MODULES = [
     "ringline.engine.generation",
@@ -90,17 +91,25 @@ def test_another_libllama_under_the_right_package_is_refused(monkeypatch):
         library.libllama()
 
 
-def test_a_log_handler_that_fails_does_not_disturb_the_library(monkeypatch):
+def test_a_log_handler_that_fails_does_not_disturb_the_library(monkeypatch, tmp_path):
     class Broken(logging.Handler):
         def emit(self, record):
             raise ValueError(record.getMessage())
 
-    handler = Broken()
-    logger = logging.getLogger("ringline.llama")
-    monkeypatch.setattr(logger, "level", logging.DEBUG)
-    logger.addHandler(handler)
-    try:
-        chain = library.libllama().llama_sampler_init_greedy()
-        library.libllama().llama_sampler_free(chain)
-    finally:
-        logger.removeHandler(handler)
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF")
+    monkeypatch.setattr(log.LIBRARY_LOGGER, "handlers", [Broken()])
+    with pytest.raises(CallerError, match="failed to read header"):
+        Model.load(bad)
+
+
+def test_ctrl_c_while_the_library_logs_comes_out_after_the_call(monkeypatch, tmp_path):
+    class Interrupting(logging.Handler):
+        def emit(self, record):
+            raise KeyboardInterrupt
+
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF")
+    monkeypatch.setattr(log.LIBRARY_LOGGER, "handlers", [Interrupting()])
+    with pytest.raises(KeyboardInterrupt):
+        Model.load(bad)

@@ -82,16 +82,22 @@ def test_errors_of_another_thread_are_not_collected():
             "unknown model architecture: 'x'",
         ),
         (
-            ["init: positions differ:\n - X = 4\n - Y = 9", "llama_decode: failed to decode, ret = -1"],
+            [
+                "init: positions differ:\n - X = 4\n - Y = 9",
+                "llama_decode: failed to decode, ret = -1",
+            ],
             "positions differ: - X = 4 - Y = 9",
         ),
         (
             ["llama_init_from_model: failed to initialize the context: std::bad_alloc"],
             "there is not enough memory",
         ),
-        (["gguf: this is version 9", "gguf: failed to read header"], "this is version 9; failed to read header"),
+        (
+            ["gguf: this is version 9", "gguf: failed to read header"],
+            "this is version 9; failed to read header",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_reason_is_quoted_without_names_of_functions(errors, quoted):
     assert log.quote(errors) == quoted
 

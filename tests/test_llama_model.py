@@ -83,7 +83,7 @@ def test_tokens_are_those_of_llama_cpp(model_path):
 
 
 def test_text_that_is_no_unicode_is_refused(small):
-    with Model.load(small) as model, pytest.raises(CallerError, match="character 1 .* surrogate"):
+    with Model.load(small) as model, pytest.raises(CallerError, match=r"character 1 .* surrogate"):
         model.tokenize("a\ud800")
 
 

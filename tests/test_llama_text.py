@@ -1,5 +1,7 @@
 """Text comes out of a stream of tokens whole, character by character."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +30,7 @@ def decode(pieces, *, flush=True):
 def test_text_cut_anywhere_comes_out_the_same_and_no_piece_holds_half_a_character(text, data):
     encoded = text.encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(encoded)))) | {0, len(encoded)})
-    pieces = [encoded[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [encoded[a:b] for a, b in pairwise(cuts)]
     texts = decode(pieces)
     assert "".join(texts) == text
     assert all("\ufffd" not in piece for piece in texts) or "\ufffd" in text
