@@ -1,7 +1,7 @@
 """Data of one tensor in and out of its buffer, by ggml's own functions. Sizes are bytes.
 
-The caller has checked all bounds: ggml answers a wrong one with abort(). For host buffers reading and
-writing memory in place is cheaper; these work for every device.
+The caller has checked all bounds: ggml answers a wrong one with abort(). For host buffers reading
+and writing memory in place is cheaper; these work for every device.
 """
 
 from __future__ import annotations

@@ -1,0 +1,76 @@
+"""`ringline serve`: lend this machine's devices."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated
+
+import typer
+
+from ringline.net.endpoint import DEFAULT_PORT, Endpoint
+from ringline.server.limits import MOST_SESSIONS
+from ringline.server.options import ServeOptions
+
+app = typer.Typer(add_completion=False)
+
+#: as ggml-rpc-server chooses.
+_THREADS = max(1, (os.cpu_count() or 1) // 2)
+
+
+def _names(text: str, separators: str = ",") -> tuple[str, ...]:
+    """The entries of a list on the command line."""
+    return tuple(name for name in re.split(f"[{separators}]", text.replace(" ", "")) if name)
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option("-H", "--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("-p", "--port", min=0, max=65535, help="Port; 0 takes a free one.")
+    ] = DEFAULT_PORT,
+    device: Annotated[
+        str,
+        typer.Option(
+            "-d",
+            "--device",
+            metavar="DEV1,DEV2",
+            help="Devices to lend. [default: all accelerators, else the CPU]",
+        ),
+    ] = "",
+    threads: Annotated[
+        int, typer.Option("-t", "--threads", min=1, help="Threads of the CPU device.")
+    ] = _THREADS,
+    max_sessions: Annotated[
+        int, typer.Option("--max-sessions", min=1, help="Clients at once.")
+    ] = MOST_SESSIONS,
+    allow_peer: Annotated[
+        str,
+        typer.Option(
+            "--allow-peer",
+            metavar="NET,NAME",
+            help="Networks, addresses and host names of nodes that this node may send tensors to. "
+            "[default: what --host implies: loopback for loopback, private networks for a private "
+            "address, both for 0.0.0.0, any for a public address]",
+        ),
+    ] = "",
+    until_stdin_closes: Annotated[
+        bool, typer.Option("--until-stdin-closes", hidden=True, help="End with standard input.")
+    ] = False,
+) -> None:
+    """Lend this machine's devices to a ring, or to llama.cpp with --rpc.
+
+    Prints what it lends and then one line that begins with "ringline: ready on". SIGTERM and Ctrl-C
+    end it. Exit code 0 after that, 1 for an address, a device or a library that cannot be used.
+    """
+    from ringline.server.node import serve as run
+
+    options = ServeOptions(
+        endpoint=Endpoint(host, port),
+        devices=_names(device, ",/"),
+        n_threads=threads,
+        max_sessions=max_sessions,
+        allow_peer=_names(allow_peer),
+        until_stdin_closes=until_stdin_closes,
+    )
+    run(options)

@@ -1,0 +1,236 @@
+"""One connection of a session: a thread that reads requests, calls handlers and sends replies.
+
+Requests are served strictly in order. What a refused request means depends on who asked:
+
+- a stock client (level 0) gets the reply's own "no" where there is one; otherwise the reason goes
+  to the log and the connection ends, as the stock server does;
+- an extended client gets an error frame in the place of the reply. A refused command without a
+  reply is remembered: commands without a reply are dropped from then on, because they may build on
+  it, and the next command with a reply is answered with the error. Then all goes on. FREE_BUFFER is
+  done in any case: giving back builds on nothing.
+
+Bytes that are no request end the connection, after an error frame where it is extended.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ringline import settings
+from ringline.errors import LibraryError, NetworkError, ProtocolError, RefusedError
+from ringline.net.stream import Closed, Stream
+from ringline.server.actions import Action, actions_for
+from ringline.server.context import Context
+from ringline.server.handlers.tensors import set_tensor
+from ringline.server.handover import Handover
+from ringline.server.limits import FAREWELL_TIMEOUT
+from ringline.wire.commands import Command
+from ringline.wire.extension import COUNT, LENGTH
+from ringline.wire.frames import (
+    REPLY_HEADER,
+    REQUEST_HEADER,
+    check_request,
+    error_frame,
+    reply_frame,
+)
+from ringline.wire.messages import Message, SetTensor
+
+__all__ = ["Connection"]
+
+_log = logging.getLogger(__name__)
+_HEADER: Final = REQUEST_HEADER.size
+_SET_HEAD: Final = SetTensor.LAYOUT.size
+#: a body up to this size comes out of the stream's own buffer.
+_SMALL: Final = 64 * 1024
+
+Bytes = bytes | bytearray | memoryview
+Refusal = RefusedError | LibraryError
+
+
+class Connection:
+    """Serves one socket until it ends."""
+
+    def __init__(self, sock: socket.socket, handover: Handover, context: Context) -> None:
+        self._stream = Stream(sock, peer=handover.client, silence=settings.BULK_TIMEOUT)
+        self._socket = sock
+        self._level = handover.level
+        self._role = handover.role
+        self._context = context
+        self._actions = actions_for(handover.role, handover.level)
+        self._kept: str | None = None
+        self._debug = settings.debug_level()
+
+    def serve(self, greet: Callable[[], bytes] | None) -> None:
+        """Serve requests until the connection ends.
+
+        Args:
+            greet: makes the reply to EXT_HELLO, which is sent first; None for a stock client.
+        """
+        try:
+            if greet is not None:
+                self._stream.send([greet()])
+            while True:
+                self._serve_one()
+        except Closed as error:
+            if not error.clean:
+                _log.warning("%s: the connection ended inside a message", self._stream.peer)
+        except RefusedError as error:
+            _log.warning("%s: refused, closing: %s", self._stream.peer, error)
+        except ProtocolError as error:
+            _log.warning("%s: not a request, closing: %s", self._stream.peer, error)
+            self._say_farewell(error)
+        except NetworkError as error:
+            _log.warning("%s: closing: %s", self._stream.peer, error.cause)
+        except Exception:
+            _log.exception("%s: closing after an error of ours", self._stream.peer)
+        finally:
+            self._stream.close()
+            self._context.close()
+
+    def turn_away(self, reason: str) -> None:
+        """Answer EXT_HELLO with an error and close."""
+        _log.warning("%s: turned away: %s", self._stream.peer, reason)
+        self._say_farewell(RefusedError(reason))
+        self._stream.close()
+
+    def _serve_one(self) -> None:
+        number, size = REQUEST_HEADER.unpack(self._stream.read(_HEADER, idle=True))
+        action = self._actions.get(number)
+        if action is None or not action.least <= size <= action.most:
+            raise self._misfit(number, size)
+        context = self._context
+        context.session.board[0] = number
+        context.registry.enter(context.visitor)
+        try:
+            if self._debug:
+                self._trace(action, size)
+            else:
+                self._perform(action, size)
+        finally:
+            context.registry.leave(context.visitor)
+
+    def _misfit(self, number: int, size: int) -> ProtocolError:
+        """Why a request that is not in our table cannot be served."""
+        try:
+            command, _ = check_request(number, size, self._level)
+        except ProtocolError as error:
+            return error
+        return ProtocolError(
+            f"a connection of role {self._role.name.lower()} may not send it", command=command.name
+        )
+
+    def _trace(self, action: Action, size: int) -> None:
+        started = time.perf_counter()
+        self._perform(action, size)
+        if self._debug > 1:
+            took = (time.perf_counter() - started) * 1e6
+            _log.debug("%s %d bytes %.0f us", action.command.name, size, took)
+        else:
+            _log.debug("%s", action.command.name)
+
+    def _perform(self, action: Action, size: int) -> None:
+        if action.handler is None:
+            if action.command is Command.SET_TENSOR:
+                self._set_tensor(size)
+            else:
+                self._set_tensors(size)
+            return
+        body = self._read_body(size)
+        if self._kept is not None and action.command is not Command.FREE_BUFFER:
+            if action.answered:
+                self._send_error(self._kept)
+                self._kept = None
+            return
+        try:
+            reply = action.handler(body, self._context)
+        except (RefusedError, LibraryError) as error:
+            self._refuse(action.command, error, action)
+            return
+        if reply is not None:
+            self._reply(reply)
+
+    def _read_body(self, size: int) -> memoryview:
+        if size <= _SMALL:
+            return memoryview(self._stream.read(size))
+        body = memoryview(bytearray(size))
+        self._stream.read_into(body)
+        return body
+
+    def _reply(self, reply: Message | Sequence[Bytes]) -> None:
+        if isinstance(reply, Message):
+            self._stream.send([reply_frame(reply.pack())])
+        else:
+            parts = list(reply)
+            size = sum(map(len, parts))
+            self._stream.send([REPLY_HEADER.pack(size), *parts])
+
+    def _refuse(self, command: Command, error: Refusal, action: Action | None) -> None:
+        """A command was refused: answer, remember or end the connection, see the file's head."""
+        text = f"{command.name}: {error}"
+        if self._level == 0:
+            if action is None or action.refusal is None:
+                raise RefusedError(str(error), command=command.name) from None
+            _log.warning("%s: answered no: %s", self._stream.peer, text)
+            self._reply(action.refusal)
+            return
+        _log.warning("%s: refused: %s", self._stream.peer, text)
+        if action is not None and action.answered:
+            self._send_error(text)
+        elif self._kept is None:
+            self._kept = text
+
+    def _send_error(self, text: str) -> None:
+        self._stream.send([error_frame(1, text)])
+
+    def _set_tensor(self, size: int) -> None:
+        """Receive a SET_TENSOR of `size` bytes straight into the tensor."""
+        head = self._stream.read(_SET_HEAD)
+        left = size - _SET_HEAD
+        if self._kept is None:
+            try:
+                for place in set_tensor(SetTensor.unpack(head), left, self._context):
+                    self._stream.read_into(place)
+                    left -= len(place)
+            except RefusedError as error:
+                self._refuse(Command.SET_TENSOR, error, None)
+        self._stream.skip(left)
+
+    def _set_tensors(self, size: int) -> None:
+        """Receive the writes of a SET_TENSORS one after another."""
+        (count,) = COUNT.unpack(self._stream.read(COUNT.size))
+        left = size - COUNT.size
+        for index in range(count):
+            left -= LENGTH.size
+            length = LENGTH.unpack(self._stream.read(LENGTH.size))[0] if left >= 0 else 0
+            if not _SET_HEAD <= length <= left:
+                raise ProtocolError(
+                    f"write {index} of {count} does not fit its frame", command="SET_TENSORS"
+                )
+            self._set_tensor(length)
+            left -= length
+        if left:
+            raise ProtocolError(
+                f"{left} bytes are left after the last write", command="SET_TENSORS"
+            )
+
+    def _say_farewell(self, error: Exception) -> None:
+        """The last word to an extended peer, and time to take it.
+
+        Closing a socket with unread bytes resets the connection, and the reset may overtake the
+        error. So we end our direction only, and read what still comes for a moment.
+        """
+        if self._level == 0:
+            return
+        try:
+            self._send_error(str(error))
+            self._socket.shutdown(socket.SHUT_WR)
+            self._stream.silence = FAREWELL_TIMEOUT
+            deadline = time.monotonic() + FAREWELL_TIMEOUT
+            while time.monotonic() < deadline:
+                self._stream.skip(1)
+        except (NetworkError, OSError):
+            pass

@@ -1,0 +1,130 @@
+"""What a handler may use: the session, and what this connection has of its own. No socket.
+
+A session is shared by the threads of its connections; a context belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass, field
+
+from ringline.errors import RefusedError
+from ringline.ggml.devices import Backend, Device
+from ringline.ggml.layout import Status
+from ringline.server.buffers import Registry
+from ringline.server.execution import ExecutionLock, LockFiles
+from ringline.server.graphs import StoredGraph
+from ringline.server.options import DeviceInfo, ServeOptions
+from ringline.server.peers import Peers
+from ringline.server.policy import PeerPolicy
+
+__all__ = ["Context", "Node", "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What the gatekeeper knows and its forks inherit.
+
+    Attributes:
+        options: what the person chose.
+        devices: what the node lends, as it was at start; locks: one per device.
+        policy: whom the node may dial.
+    """
+
+    options: ServeOptions
+    devices: tuple[DeviceInfo, ...]
+    locks: tuple[LockFiles, ...]
+    policy: PeerPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Everything that one client owns on this node.
+
+    Attributes:
+        node: the node; devices: its devices, opened in this process.
+        number: the session's id, a u32; secret: what ATTACH must name.
+        client: the client's address, for people.
+        board: where the gatekeeper reads what the session was doing when it died.
+    """
+
+    node: Node
+    devices: tuple[Device, ...]
+    number: int
+    secret: bytes
+    client: str
+    board: mmap.mmap
+    registry: Registry
+    peers: Peers
+
+
+@dataclass(slots=True)
+class Context:
+    """One connection's view of its session.
+
+    Attributes:
+        session: shared with other threads.
+        visitor: this connection's number in the session.
+        graphs: the stored graph of each device, by its index.
+    """
+
+    session: Session
+    visitor: int
+    graphs: dict[int, StoredGraph] = field(default_factory=dict)
+    _backends: dict[int, Backend] = field(default_factory=dict)
+    _turns: dict[int, ExecutionLock] = field(default_factory=dict)
+
+    @property
+    def registry(self) -> Registry:
+        """The session's buffers."""
+        return self.session.registry
+
+    def device(self, index: int) -> Device:
+        """A device of this node.
+
+        Raises:
+            RefusedError: there is none with this index.
+        """
+        devices = self.session.devices
+        if index >= len(devices):
+            raise RefusedError(f"there is no device {index}, this node lends {len(devices)}")
+        return devices[index]
+
+    def turn(self, index: int) -> ExecutionLock:
+        """This thread's turn on a device: hold it around ggml's work, never around the network."""
+        turn = self._turns.get(index)
+        if turn is None:
+            turn = self._turns[index] = ExecutionLock(self.session.node.locks[index])
+        return turn
+
+    def compute(self, index: int, graph: StoredGraph) -> None:
+        """Compute a graph and wait for the result.
+
+        Raises:
+            RefusedError: the device was busy for too long, or ggml reports a failure.
+            LibraryError: the device cannot be started.
+        """
+        backend = self._backend(index)
+        with self.turn(index):
+            status = backend.compute(graph.graph.address)
+        if status is not Status.SUCCESS:
+            device = self.device(index)
+            raise RefusedError(f"device {device.name} could not compute the graph ({status.name})")
+
+    def close(self) -> None:
+        """Give back what this thread has of its own; may be called again."""
+        self.graphs.clear()
+        for backend in self._backends.values():
+            backend.close()
+        for turn in self._turns.values():
+            turn.close()
+        self._backends.clear()
+        self._turns.clear()
+
+    def _backend(self, index: int) -> Backend:
+        """A backend of this thread's own: two computations on one backend corrupt each other."""
+        backend = self._backends.get(index)
+        if backend is None:
+            device = self.device(index)
+            backend = self._backends[index] = device.open(self.session.node.options.n_threads)
+        return backend

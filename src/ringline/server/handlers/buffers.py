@@ -1,0 +1,45 @@
+"""Commands about buffers: make, name, fill, give back."""
+
+from __future__ import annotations
+
+import logging
+
+from ringline.server.context import Context
+from ringline.server.limits import MOST_HEAP
+from ringline.wire.messages import AllocBuffer, BufferClear, BufferGetBase, FreeBuffer, Message
+
+_log = logging.getLogger(__name__)
+_NO_ROOM = AllocBuffer.Reply(0, 0)
+
+
+def alloc_buffer(request: AllocBuffer, context: Context) -> Message:
+    """Make a buffer; handle 0 where there is no room.
+
+    A size beyond all memory of the device is refused here: Linux would promise it, and kill us
+    when it is used. A small one comes from the heap, where our own data has been; it is cleared.
+    """
+    device = context.device(request.device)
+    _, total = device.memory()
+    buffer = device.alloc_buffer(request.size) if request.size <= total else None
+    if buffer and buffer.host and buffer.size <= MOST_HEAP:
+        buffer.clear(0)
+    added = context.registry.add(request.device, buffer) if buffer else None
+    if added is None:
+        _log.warning("no room for %d bytes on device %s", request.size, device.name)
+        return _NO_ROOM
+    return AllocBuffer.Reply(added.handle, added.size)
+
+
+def buffer_get_base(request: BufferGetBase, context: Context) -> Message:
+    """Where a buffer begins, in the session's own address space."""
+    return BufferGetBase.Reply(context.registry.get(request.handle).base)
+
+
+def buffer_clear(request: BufferClear, context: Context) -> None:
+    """Fill a buffer with one byte value."""
+    context.registry.get(request.handle).buffer.clear(request.value)
+
+
+def free_buffer(request: FreeBuffer, context: Context) -> None:
+    """Give a buffer back; no stored graph of the session may be computed after that."""
+    context.registry.free(request.handle, context.visitor)

@@ -1,0 +1,30 @@
+"""Commands that compute."""
+
+from __future__ import annotations
+
+from ringline.errors import RefusedError
+from ringline.server.context import Context
+from ringline.server.graphs import build_graph
+from ringline.wire.graph import GraphBody
+from ringline.wire.messages import GraphRecompute
+
+
+def graph_compute(body: GraphBody, context: Context) -> None:
+    """Compute a graph and keep it for GRAPH_RECOMPUTE."""
+    context.device(body.device)
+    context.graphs.pop(body.device, None)
+    graph = build_graph(body, context.registry)
+    context.compute(body.device, graph)
+    context.graphs[body.device] = graph
+
+
+def graph_recompute(request: GraphRecompute, context: Context) -> None:
+    """Compute the last graph of a device again."""
+    context.device(request.device)
+    graph = context.graphs.get(request.device)
+    if graph is None:
+        raise RefusedError(f"there is no stored graph for device {request.device}")
+    if graph.generation != context.registry.generation:
+        del context.graphs[request.device]
+        raise RefusedError("the stored graph was forgotten when a buffer was freed")
+    context.compute(request.device, graph)

@@ -1,0 +1,37 @@
+"""Limits of a node. Sizes are bytes, times seconds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: connections that have not finished HELLO; each has settings.HELLO_TIMEOUT to do so.
+MOST_HALF_OPEN: Final = 128
+#: connections that said HELLO and no command yet; the one that waited longest makes room.
+MOST_WAITING: Final = 128
+#: sessions at once, unless --max-sessions says otherwise.
+MOST_SESSIONS: Final = 64
+#: connections of one session: the client's, those attached to it, and its peers'.
+MOST_CONNECTIONS: Final = 64
+#: buffers of one session; libllama makes a handful.
+MOST_BUFFERS: Final = 65536
+#: up to here malloc() may reuse memory of this process (M_MMAP_THRESHOLD at its highest); what is
+#: larger comes fresh from the kernel, or from a larger buffer of the same session.
+MOST_HEAP: Final = 32 << 20
+#: tensor records whose place a session remembers; one step sets a few dozen.
+MOST_REGIONS: Final = 4096
+#: connections to other nodes that a session keeps for its next transfers.
+MOST_LINKS: Final = 64
+#: data of one GET_TENSORS, all reads together.
+MOST_BATCH: Final = 1 << 30
+#: data of a device without host memory passes through staging memory of this size.
+STAGING: Final = 16 << 20
+#: idle session processes, ready for the next client.
+WARM_PROCESSES: Final = 2
+#: waiting for a device while other sessions compute on it.
+EXECUTION_TIMEOUT: Final = 120.0
+#: asking the devices what they are; an accelerator's runtime may start meanwhile.
+PROBE_TIMEOUT: Final = 60.0
+#: what the session processes get to end after SIGTERM, before SIGKILL.
+STOP_TIMEOUT: Final = 1.0
+#: an error is the last word: so long we wait for the client to take it before we close.
+FAREWELL_TIMEOUT: Final = 1.0

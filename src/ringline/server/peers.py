@@ -1,0 +1,220 @@
+"""Hidden states to other nodes: connections that this session opens, and what goes over them.
+
+A transfer is an ordinary SET_TENSOR and a PEER_BARRIER; a connection is served in order, so the
+barrier's reply proves that the data has landed. Nothing about the destination is trusted or
+checked here: it applies its own checks. A connection belongs to one transfer at a time and is kept
+for the next one, by endpoint and destination session, until this session ends.
+
+Whatever goes wrong with a peer is an ordinary event: the transfer answers False and the client
+takes its own path.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from ringline import settings
+from ringline.errors import CallerError, NetworkError, PeerError, RefusedError
+from ringline.net.connect import connect
+from ringline.net.deadline import Deadline
+from ringline.net.endpoint import Endpoint
+from ringline.net.stream import Stream
+from ringline.server.limits import MOST_LINKS
+from ringline.server.policy import PeerPolicy
+from ringline.wire.commands import BASE_VERSION, EXTENSION_LEVEL, Command
+from ringline.wire.extension import ExtHello, ExtHelloReply, PeerBarrier, Role
+from ringline.wire.frames import (
+    ERROR_HEADER,
+    ERROR_SIZE,
+    MOST_ERROR_TEXT,
+    REPLY_HEADER,
+    REQUEST_HEADER,
+    request_frame,
+)
+from ringline.wire.messages import Hello, Result, SetTensor
+
+__all__ = ["Peers"]
+
+Bytes = bytes | bytearray | memoryview
+_log = logging.getLogger(__name__)
+_BARRIER = request_frame(Command.PEER_BARRIER)
+_HEAD = REQUEST_HEADER.size
+#: the level that brought transfers between nodes.
+_LEVEL = 3
+#: an EXT_HELLO reply describes the node's devices in words; more than this is no description.
+_MOST_REPLY = 60_000
+
+
+class PeerLink:
+    """A connection to one session of another node, open and greeted."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    @classmethod
+    def open(cls, address: Endpoint, session: int) -> PeerLink:
+        """Connect to a node and name the session to write to.
+
+        Raises:
+            NetworkError: it cannot be reached, or is silent.
+            PeerError: it speaks another version, is too old, or refuses.
+        """
+        stream = connect(address, timeout=settings.CONNECT_TIMEOUT, silence=settings.HELLO_TIMEOUT)
+        link = cls(stream)
+        try:
+            link._greet(session)
+        except BaseException:
+            stream.close()
+            raise
+        stream.silence = settings.BULK_TIMEOUT
+        return link
+
+    def push(self, record: bytes, data: Bytes) -> None:
+        """Write `data` at the beginning of a tensor of the destination, and wait until it is done.
+
+        Raises:
+            RefusedError: the destination refused; the connection is still good.
+            NetworkError: the connection is lost or silent. PeerError: the answer makes no sense.
+        """
+        body = SetTensor(record, 0, 0).pack()
+        header = REQUEST_HEADER.pack(Command.SET_TENSOR, len(body) + len(data))
+        self._stream.send([header, body, data, _BARRIER])
+        if Result.unpack(self._reply(PeerBarrier.Reply.LAYOUT.size)).value != 1:
+            raise PeerError("PEER_BARRIER was not answered with 1", peer=self._stream.peer)
+
+    def alive(self) -> bool:
+        """Whether the connection is idle as it should be: closed or talkative ones are useless."""
+        return not self._stream.readable(0)
+
+    def close(self) -> None:
+        """Close the connection; may be called again."""
+        self._stream.close()
+
+    def _greet(self, session: int) -> None:
+        deadline = Deadline(settings.HELLO_TIMEOUT)
+        stream = self._stream
+        stream.send([request_frame(Command.HELLO, Hello().pack())])
+        hello = Hello.Reply.unpack(self._reply(Hello.Reply.LAYOUT.size, deadline))
+        version = (hello.major, hello.minor, hello.patch)
+        if version[:2] != BASE_VERSION[:2]:
+            theirs, ours = (".".join(map(str, v)) for v in (version, BASE_VERSION))
+            raise PeerError(f"it speaks ggml RPC {theirs}, not {ours}", peer=stream.peer)
+        if hello.level < _LEVEL:
+            raise PeerError(
+                f"its extension level is {hello.level}, a transfer needs {_LEVEL}", peer=stream.peer
+            )
+        request = ExtHello(EXTENSION_LEVEL, Role.PEER, session=session)
+        stream.send([request_frame(Command.EXT_HELLO, request.pack())])
+        ExtHelloReply.unpack(self._reply(None, deadline))
+
+    def _reply(self, size: int | None, deadline: Deadline | None = None) -> bytes:
+        """Read one reply of `size` bytes (None: any reasonable size), or raise the error in it."""
+        stream = self._stream
+        (announced,) = REPLY_HEADER.unpack(self._read(REPLY_HEADER.size, deadline))
+        if announced == ERROR_SIZE:
+            code, length = ERROR_HEADER.unpack(self._read(ERROR_HEADER.size, deadline))
+            text = self._read(min(length, MOST_ERROR_TEXT), deadline).decode("utf-8", "replace")
+            raise RefusedError(text, peer=stream.peer, code=code)
+        if announced > _MOST_REPLY or size not in (None, announced):
+            raise PeerError(f"a reply of {announced} bytes makes no sense", peer=stream.peer)
+        return self._read(announced, deadline)
+
+    def _read(self, size: int, deadline: Deadline | None) -> bytes:
+        """Read; under an absolute deadline byte by byte, so that no trickle can stretch it."""
+        if deadline is None:
+            return self._stream.read(size)
+        parts = []
+        for _ in range(size):
+            self._stream.silence = max(deadline.left() or 0.0, 0.001)
+            parts.append(self._stream.read(1))
+        return b"".join(parts)
+
+
+class Peers:
+    """All peer connections of one session."""
+
+    def __init__(self, policy: PeerPolicy) -> None:
+        self._policy = policy
+        #: guards _idle; never held while the network is used.
+        self._lock = threading.Lock()
+        self._idle: list[tuple[tuple[str, int], PeerLink]] = []
+
+    def transfer(self, endpoint: str, session: int, record: bytes, data: Bytes) -> bool:
+        """Write data into a tensor of another node.
+
+        Args:
+            endpoint: where the node is, as the client knows it.
+            session: the destination session there.
+            record: the destination tensor, as the client gave it.
+            data: what to write, from the tensor's beginning.
+
+        Returns:
+            False where it could not be done; the reason is in the log.
+        """
+        try:
+            self._transfer(endpoint, session, record, data)
+        except (CallerError, NetworkError, PeerError) as error:
+            _log.warning("no transfer to %s: %s; the client falls back", endpoint, error)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, link in idle:
+            link.close()
+
+    def _transfer(self, endpoint: str, session: int, record: bytes, data: Bytes) -> None:
+        key = (endpoint, session)
+        link = self._take(key)
+        if link is not None:
+            try:
+                self._push(key, link, record, data)
+            except NetworkError as error:
+                # A peer that was restarted since the last transfer: one more try, from scratch.
+                _log.info("the connection to %s was lost (%s), trying a new one", endpoint, error)
+            else:
+                return
+        self._push(key, self._open(endpoint, session), record, data)
+
+    def _push(self, key: tuple[str, int], link: PeerLink, record: bytes, data: Bytes) -> None:
+        """Use a link and keep it for the next transfer, unless it has failed."""
+        try:
+            link.push(record, data)
+        except RefusedError:
+            self._keep(key, link)
+            raise
+        except BaseException:
+            link.close()
+            raise
+        self._keep(key, link)
+
+    def _open(self, endpoint: str, session: int) -> PeerLink:
+        address = self._policy.choose(Endpoint.parse(endpoint))
+        if address is None:
+            raise RefusedError("this node may not dial that address (see --allow-peer)")
+        return PeerLink.open(address, session)
+
+    def _take(self, key: tuple[str, int]) -> PeerLink | None:
+        """A kept link that is still good; dead ones are closed."""
+        while True:
+            with self._lock:
+                found = next((entry for entry in self._idle if entry[0] == key), None)
+                if found is None:
+                    return None
+                self._idle.remove(found)
+            if found[1].alive():
+                return found[1]
+            found[1].close()
+
+    def _keep(self, key: tuple[str, int], link: PeerLink) -> None:
+        """Keep a link for the next transfer; the one kept longest makes room."""
+        surplus = None
+        with self._lock:
+            self._idle.append((key, link))
+            if len(self._idle) > MOST_LINKS:
+                _, surplus = self._idle.pop(0)
+        if surplus is not None:
+            surplus.close()

@@ -1,0 +1,149 @@
+"""Session processes as the gatekeeper sees them: fork some ahead, give one away, notice the end.
+
+Forking takes a millisecond, finding the devices afterwards some more; a few processes are therefore
+ready before they are needed. Memory is shared with the gatekeeper until it is written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import NoReturn
+
+from ringline.server.context import Node
+from ringline.server.handover import Handover, send
+from ringline.server.session import STOP_SIGNALS, run_session
+from ringline.wire.commands import Command
+
+__all__ = ["Pool", "SessionProcess"]
+
+_log = logging.getLogger(__name__)
+
+
+class SessionProcess:
+    """One child of the gatekeeper, idle or with a session.
+
+    Attributes:
+        pid: process id; pidfd: becomes readable when the process has ended.
+    """
+
+    def __init__(self, pid: int, control: socket.socket, board: mmap.mmap) -> None:
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        self._control = control
+        self._board = board
+
+    def hand_over(self, handover: Handover, connection: socket.socket) -> None:
+        """Give it a connection; our copy of the connection stays open.
+
+        Raises:
+            OSError: it is gone, or does not take its messages.
+        """
+        send(self._control, handover, connection)
+
+    def last_command(self) -> str | None:
+        """The name of the last command that it began."""
+        number = self._board[0]
+        with contextlib.suppress(ValueError):
+            return Command(number).name
+        return None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens where it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    def reap(self) -> int:
+        """The exit status of a process that has ended, negative for a signal."""
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        """Close what the gatekeeper has of it."""
+        self._control.close()
+        self._board.close()
+        os.close(self.pidfd)
+
+
+class Pool:
+    """Makes session processes.
+
+    Args:
+        node: what they inherit.
+        size: how many to keep idle.
+        born: called in the gatekeeper with each new process.
+        forget: called in the child: closes what belongs to the gatekeeper.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        size: int,
+        *,
+        born: Callable[[SessionProcess], None],
+        forget: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._size = size
+        self._born = born
+        self._forget = forget
+        self._idle: list[SessionProcess] = []
+
+    def refill(self) -> None:
+        """Fork until enough are idle.
+
+        Raises:
+            OSError: the system gives no more processes or descriptors.
+        """
+        while len(self._idle) < self._size:
+            self._idle.append(self._fork())
+
+    def take(self) -> SessionProcess:
+        """An idle process, the oldest: it has had the most time to get ready.
+
+        Raises:
+            OSError: there is none and none can be made.
+        """
+        return self._idle.pop(0) if self._idle else self._fork()
+
+    def remove(self, process: SessionProcess) -> None:
+        """Take a process that has ended out of the idle ones, if it is among them."""
+        if process in self._idle:
+            self._idle.remove(process)
+
+    def _fork(self) -> SessionProcess:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        board = mmap.mmap(-1, mmap.PAGESIZE)
+        board[0] = 0xFF
+        # Until the child has its own handlers, a signal for it would run ours and be lost.
+        former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        pid = os.fork()
+        if pid == 0:
+            self._become_session(ours, theirs, board)
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+        theirs.close()
+        ours.setblocking(False)
+        process = SessionProcess(pid, ours, board)
+        self._born(process)
+        return process
+
+    def _become_session(
+        self, ours: socket.socket, theirs: socket.socket, board: mmap.mmap
+    ) -> NoReturn:
+        """The child: let go of everything of the gatekeeper's.
+
+        Above all of the other session processes' sockets: they notice the gatekeeper's end by end
+        of file, which does not come while a copy is open anywhere.
+        """
+        try:
+            ours.close()
+            self._forget()
+            run_session(theirs, self._node, board)
+        except BaseException:
+            _log.exception("a session process cannot begin")
+        os._exit(1)

@@ -1,0 +1,195 @@
+"""A session process: all that one client owns on this node, and one thread per connection.
+
+It starts idle, with the devices found, and waits for its first connection on the control socket.
+It ends when the last connection of its client is gone (peers do not keep it), or when the
+gatekeeper is gone. Ending is by _exit(): the kernel gives everything back faster than we could.
+
+Threads: the main thread takes new connections from the gatekeeper; each connection has a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import select
+import signal
+import socket
+import threading
+from dataclasses import replace
+from functools import partial
+from typing import Final, NoReturn
+
+import ringline
+from ringline.ggml.devices import Device, find_devices
+from ringline.ggml.find import PACKAGE_VERSION
+from ringline.ggml.library import GGML_VERSION
+from ringline.server.buffers import Registry
+from ringline.server.connection import Connection
+from ringline.server.context import Context, Node, Session
+from ringline.server.handover import Handover, receive
+from ringline.server.limits import MOST_CONNECTIONS
+from ringline.server.log import speak_as
+from ringline.server.options import DeviceInfo
+from ringline.server.peers import Peers
+from ringline.wire.commands import EXTENSION_LEVEL, RULES
+from ringline.wire.extension import ExtHelloReply, Feature, Role
+from ringline.wire.frames import reply_frame
+
+__all__ = ["STOP_SIGNALS", "run_session"]
+
+_log = logging.getLogger(__name__)
+#: what asks a node to end; a session process does what these do by default.
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_MOST_REQUEST: Final = max(rule.most for rule in RULES.values())
+
+
+def run_session(control: socket.socket, node: Node, board: mmap.mmap) -> NoReturn:
+    """The life of a session process, from the fork on; never returns.
+
+    Args:
+        control: our end of the socketpair to the gatekeeper.
+        node: what the gatekeeper knew when it forked.
+        board: shared with the gatekeeper; the first byte is the last command.
+    """
+    code = 1
+    try:
+        _settle_in()
+        devices = tuple(find_devices([device.name for device in node.devices]))
+        first = receive(control)
+        if first is not None:
+            _Host(control, node, devices, board, first[0]).run(*first)
+        code = 0
+    except Exception:
+        _log.exception("the session process fails")
+    finally:
+        logging.shutdown()
+        os._exit(code)
+
+
+def _settle_in() -> None:
+    """Become independent of what the gatekeeper had set up for itself."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Ctrl-C reaches the whole process group; the gatekeeper decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)  # standard output belongs to the banner; what libraries print is dropped
+    os.close(nothing)
+    speak_as("ringline serve [idle]")
+
+
+class _Host:
+    """The main thread's part: takes connections in, notices when the last one has left."""
+
+    def __init__(
+        self,
+        control: socket.socket,
+        node: Node,
+        devices: tuple[Device, ...],
+        board: mmap.mmap,
+        first: Handover,
+    ) -> None:
+        self._control = control
+        self._session = Session(
+            node=node,
+            devices=devices,
+            number=first.session,
+            secret=bytes.fromhex(first.secret),
+            client=first.client,
+            board=board,
+            registry=Registry(first.session),
+            peers=Peers(node.policy),
+        )
+        #: guards _holders and _guests.
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._guests = 0
+        self._visitors = 0
+        self._over, self._tell_over = os.pipe()
+
+    def run(self, handover: Handover, connection: socket.socket) -> None:
+        """Serve until the client has left or the gatekeeper is gone."""
+        speak_as(f"ringline serve [session {handover.session:08x}]")
+        self._admit(handover, connection)
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        poller.register(self._over, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poller.poll()}
+            if self._over in ready:
+                return
+            more = receive(self._control)
+            if more is None:
+                _log.warning("the gatekeeper is gone, ending")
+                return
+            self._admit(*more)
+
+    def _admit(self, handover: Handover, sock: socket.socket) -> None:
+        """Give a connection a thread of its own."""
+        self._visitors += 1
+        connection = Connection(sock, handover, Context(self._session, self._visitors))
+        holds = handover.role is not Role.PEER
+        with self._lock:
+            room = self._holders + self._guests < MOST_CONNECTIONS
+            if room:
+                self._count(holds, 1)
+        serve = self._serve if room else self._turn_away
+        name = f"{handover.role.name.lower()} {handover.client}"
+        threading.Thread(target=serve, args=(connection, handover), name=name, daemon=True).start()
+
+    def _turn_away(self, connection: Connection, _: Handover) -> None:
+        connection.turn_away(
+            f"this session has {MOST_CONNECTIONS} connections already, more are not allowed"
+        )
+
+    def _serve(self, connection: Connection, handover: Handover) -> None:
+        """The life of a connection's thread."""
+        try:
+            connection.serve(partial(self._greeting, handover) if handover.level else None)
+        finally:
+            with self._lock:
+                self._count(handover.role is not Role.PEER, -1)
+                over = self._holders == 0
+            if over:
+                os.write(self._tell_over, b"x")
+
+    def _count(self, holds: bool, change: int) -> None:
+        if holds:
+            self._holders += change
+        else:
+            self._guests += change
+
+    def _greeting(self, handover: Handover) -> bytes:
+        """The reply to EXT_HELLO; a peer does not learn the secret that lets a client attach."""
+        session = self._session
+        reply = ExtHelloReply(
+            level=EXTENSION_LEVEL,
+            features=Feature.SUPPORTS_OP,
+            session=session.number,
+            secret=bytes(16) if handover.role is Role.PEER else session.secret,
+            most_request=_MOST_REQUEST,
+            most_connections=MOST_CONNECTIONS,
+            about=_about(session),
+        )
+        return reply_frame(reply.pack())
+
+
+def _about(session: Session) -> dict[str, object]:
+    """The node in words, with its devices' memory as it is now."""
+    return {
+        "name": socket.gethostname(),
+        "version": ringline.__version__,
+        "engine": f"llama-cpp-python {PACKAGE_VERSION}, ggml {GGML_VERSION}",
+        "devices": [
+            _fresh(info, device).about()
+            for info, device in zip(session.node.devices, session.devices, strict=True)
+        ],
+    }
+
+
+def _fresh(info: DeviceInfo, device: Device) -> DeviceInfo:
+    free, total = device.memory()
+    return replace(info, memory_free=free, memory_total=total)
