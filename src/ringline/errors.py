@@ -8,6 +8,7 @@
     +-- PeerError         the peer itself: it broke the protocol, or answered with an error
         +-- ProtocolError     bytes that the protocol does not allow
         +-- RefusedError      a request that the peer, or we as its peer, refuses
+            +-- TransferError     a rendezvous of two nodes failed: decode the step again
 
 Errors keep their facts as attributes and build one sentence from them; `str(error)` is what a
 person reads. Foreign exceptions are turned into these once, at the seam where they appear.
@@ -26,6 +27,7 @@ __all__ = [
     "ProtocolError",
     "RefusedError",
     "RinglineError",
+    "TransferError",
 ]
 
 
@@ -118,6 +120,13 @@ class RefusedError(PeerError):
     ) -> None:
         self.code = code
         super().__init__(cause, peer=peer, command=command, since=since)
+
+
+class TransferError(RefusedError):
+    """A hidden state did not get from one node to the other; both nodes are well.
+
+    The step that needed it may be decoded again: the transfer takes another path then.
+    """
 
 
 def sentence(peer: str, command: str | None, cause: str, since: Sequence[str]) -> str:

@@ -61,6 +61,10 @@ class Command(IntEnum):
     SET_TENSORS = 0x83
     COPY_TENSOR_TO = 0x84
     PEER_BARRIER = 0x85
+    SEND_TENSOR = 0x86
+    RECV_TENSOR = 0x87
+    PEER_DATA = 0x88
+    PROBE_PEER = 0x89
     SUPPORTS_OP = 0x8A
 
 
@@ -94,6 +98,8 @@ def _exact(size: int, reply: Reply, level: int = 0) -> Rule:
 
 
 _T = TENSOR_SIZE
+#: an endpoint's text is at most this long.
+_NAME: Final = 512
 
 RULES: Final[dict[Command, Rule]] = {
     Command.ALLOC_BUFFER: _exact(12, Reply.FIXED),
@@ -118,7 +124,11 @@ RULES: Final[dict[Command, Rule]] = {
     Command.PING: _exact(0, Reply.FIXED, 1),
     Command.GET_TENSORS: Rule(2, Reply.DATA, 4, 4 + 4096 * (_T + 16)),
     Command.SET_TENSORS: Rule(2, Reply.NONE, 4, _GIB),
-    Command.COPY_TENSOR_TO: Rule(3, Reply.FIXED, 2 * _T + 12, 2 * _T + 12 + 512),
+    Command.COPY_TENSOR_TO: Rule(3, Reply.FIXED, 2 * _T + 12, 2 * _T + 12 + _NAME),
     Command.PEER_BARRIER: _exact(0, Reply.FIXED, 3),
+    Command.SEND_TENSOR: Rule(4, Reply.NONE, _T + 44, _T + 44 + _NAME),
+    Command.RECV_TENSOR: _exact(_T + 36, Reply.NONE, 4),
+    Command.PEER_DATA: Rule(4, Reply.NONE, 24, _MOST_DATA),
+    Command.PROBE_PEER: Rule(4, Reply.FIXED, 20, 20 + _NAME),
     Command.SUPPORTS_OP: _exact(4 + 11 * _T, Reply.FIXED, 1),
 }

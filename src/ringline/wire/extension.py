@@ -1,4 +1,4 @@
-"""The messages between two ringline ends, extension levels 1 to 3.
+"""The messages between two ringline ends, extension levels 1 to 4.
 
 Same conventions as messages.py. Widths are fixed here and stated in docs/protocol.md.
 """
@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from ringline.errors import ProtocolError
 from ringline.wire.commands import Command
@@ -22,8 +22,12 @@ __all__ = [
     "ExtHelloReply",
     "Feature",
     "PeerBarrier",
+    "PeerData",
     "Ping",
+    "ProbePeer",
+    "RecvTensor",
     "Role",
+    "SendTensor",
     "SupportsOp",
     "pack_get_tensors",
     "unpack_get_tensors",
@@ -171,17 +175,112 @@ class CopyTensorTo(Request):
         Raises:
             ProtocolError: it is cut short, or the endpoint is not text of the announced length.
         """
-        if len(raw) < cls.LAYOUT.size:
-            raise ProtocolError(f"a COPY_TENSOR_TO of {len(raw)} bytes is too short")
-        src, dst, size, length = cls.LAYOUT.unpack_from(raw)
-        name = bytes(raw[cls.LAYOUT.size :])
-        if len(name) != length:
-            cause = f"an endpoint of {length} bytes is announced, {len(name)} came"
-            raise ProtocolError(cause, command="COPY_TENSOR_TO")
-        try:
-            return cls(src, dst, size, name.decode("utf-8"))
-        except UnicodeDecodeError:
-            raise ProtocolError("COPY_TENSOR_TO names an endpoint that is not UTF-8 text") from None
+        return cls(*_with_endpoint(cls, raw))
+
+
+@dataclass(frozen=True, slots=True)
+class SendTensor(Request):
+    """Snapshot a part of `tensor` now and send it to whoever waits for `ticket` at `endpoint`.
+
+    The source goes on with the next command at once. `session` is the destination's.
+    """
+
+    COMMAND: ClassVar = Command.SEND_TENSOR
+    LAYOUT: ClassVar = struct.Struct("<296sQQ16sQI")
+    tensor: bytes
+    offset: int
+    size: int
+    ticket: bytes
+    session: int
+    endpoint: str
+
+    def pack(self) -> bytes:
+        """Fixed part, then the endpoint's text."""
+        name = self.endpoint.encode("utf-8")
+        head = (self.tensor, self.offset, self.size, self.ticket, self.session, len(name))
+        return self.LAYOUT.pack(*head) + name
+
+    @classmethod
+    def unpack(cls, raw: bytes | memoryview) -> SendTensor:
+        """Read a request.
+
+        Raises:
+            ProtocolError: it is cut short, or the endpoint is not text of the announced length.
+        """
+        return cls(*_with_endpoint(cls, raw))
+
+
+@dataclass(frozen=True, slots=True)
+class RecvTensor(Request):
+    """A SET_TENSOR whose data come from another node, under `ticket`, within `deadline_ms`."""
+
+    COMMAND: ClassVar = Command.RECV_TENSOR
+    LAYOUT: ClassVar = struct.Struct("<296sQQ16sI")
+    tensor: bytes
+    offset: int
+    size: int
+    ticket: bytes
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerData(Request):
+    """What stands before a ticket's data. From a client, with no data, it voids the ticket."""
+
+    COMMAND: ClassVar = Command.PEER_DATA
+    LAYOUT: ClassVar = struct.Struct("<16sQ")
+    ticket: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePeer(Request):
+    """Can this node send to a session at `endpoint`, and how fast? Tries `size` bytes."""
+
+    COMMAND: ClassVar = Command.PROBE_PEER
+    LAYOUT: ClassVar = struct.Struct("<QQI")
+    session: int
+    size: int
+    endpoint: str
+
+    @dataclass(frozen=True, slots=True)
+    class Reply(Message):
+        """Result 1: yes, with the round trip and the rate; 0: no, the rest is 0."""
+
+        LAYOUT: ClassVar = struct.Struct("<BQQ")
+        result: int
+        round_trip_ns: int
+        bytes_per_second: int
+
+    def pack(self) -> bytes:
+        """Fixed part, then the endpoint's text."""
+        name = self.endpoint.encode("utf-8")
+        return self.LAYOUT.pack(self.session, self.size, len(name)) + name
+
+    @classmethod
+    def unpack(cls, raw: bytes | memoryview) -> ProbePeer:
+        """Read a request.
+
+        Raises:
+            ProtocolError: it is cut short, or the endpoint is not text of the announced length.
+        """
+        return cls(*_with_endpoint(cls, raw))
+
+
+def _with_endpoint(kind: type[Request], raw: bytes | memoryview) -> list[Any]:
+    """Fields of a message whose layout ends in the length of an endpoint, and the endpoint."""
+    name = kind.COMMAND.name
+    if len(raw) < kind.LAYOUT.size:
+        raise ProtocolError(f"{len(raw)} bytes are too few", command=name)
+    *fields, length = kind.LAYOUT.unpack_from(raw)
+    text = bytes(raw[kind.LAYOUT.size :])
+    if len(text) != length:
+        cause = f"an endpoint of {length} bytes is announced, {len(text)} came"
+        raise ProtocolError(cause, command=name)
+    try:
+        return [*fields, text.decode("utf-8")]
+    except UnicodeDecodeError:
+        raise ProtocolError("the endpoint is not UTF-8 text", command=name) from None
 
 
 def pack_get_tensors(reads: Sequence[GetTensor]) -> bytes:

@@ -10,6 +10,7 @@ The layouts:
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import Final
 
 from ringline.errors import ProtocolError
@@ -21,6 +22,7 @@ __all__ = [
     "MOST_ERROR_TEXT",
     "REPLY_HEADER",
     "REQUEST_HEADER",
+    "ErrorCode",
     "check_request",
     "error_frame",
     "reply_frame",
@@ -34,6 +36,15 @@ ERROR_HEADER: Final = struct.Struct("<II")
 ERROR_SIZE: Final = (1 << 64) - 1
 #: an error text is cut at this many bytes.
 MOST_ERROR_TEXT: Final = 4096
+
+
+class ErrorCode(IntEnum):
+    """What the code of an error frame tells the client to do."""
+
+    #: the request cannot be served; asking again is no use.
+    REFUSED = 1
+    #: a rendezvous failed: the step may be decoded again over another path.
+    TRANSFER = 2
 
 
 def request_frame(command: Command, body: bytes = b"") -> bytes:
