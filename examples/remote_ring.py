@@ -1,5 +1,6 @@
-"""Nodes that run elsewhere (`ringline serve`, or stock ggml-rpc-servers), and what happens when one
-of them fails: one exception that names it, in a process that lives on.
+"""Nodes that run elsewhere: `ringline serve`, or stock ggml-rpc-servers.
+
+Where one of them fails, one exception names it, in a process that lives on.
 
 Run: python examples/remote_ring.py MODEL.gguf 192.168.1.10:50052 192.168.1.11:50052
 """

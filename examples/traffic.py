@@ -6,17 +6,17 @@ Run: python examples/traffic.py MODEL.gguf
 import sys
 
 from ringline import Ring
+from ringline.client.edge import Path
 from ringline.engine.local_nodes import LocalNodes
 
 
 def main(path: str) -> None:
     with LocalNodes(3) as nodes:
-        for direct in (False, True):
-            with Ring(nodes.endpoints, direct=direct) as ring, ring.load(path) as model:
+        for way in (Path.HUB, Path.DIRECT):
+            with Ring(nodes.endpoints, path=way) as ring, ring.load(path) as model:
                 text = "".join(model.generate("Water boils because", n_predict=24))
                 step = model.window.per_step()
-            name = "direct" if direct else "hub"
-            print(f"{name:>6}: {step.bytes_out:8,.0f} bytes out, {step.bytes_in:8,.0f} bytes in")
+            print(f"{way:>6}: {step.bytes_out:8,.0f} bytes out, {step.bytes_in:8,.0f} bytes in")
             print(f"        {step.commands}\n        {text!r}")
 
 

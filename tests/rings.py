@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringline.client.counters import Traffic
+from ringline.client.edge import Path as TransferPath
 from ringline.client.ring import RemoteDevices
 from ringline.net.endpoint import Endpoint
 from tests.peers import workloads
@@ -32,7 +33,7 @@ def run_ring(
     model: Path,
     peers: Sequence[Peer | str],
     *,
-    direct: bool | None = None,
+    path: TransferPath | None = None,
     before: Callable[[RemoteDevices], None] = lambda ring: None,
     after_decode: Callable[[], None] = lambda: None,
 ) -> Run:
@@ -42,7 +43,7 @@ def run_ring(
     before the sticky errors are checked.
     """
     endpoints = [peer if isinstance(peer, str) else peer.endpoint for peer in peers]
-    with RemoteDevices([Endpoint.parse(e) for e in endpoints], direct=direct) as ring:
+    with RemoteDevices([Endpoint.parse(e) for e in endpoints], path=path) as ring:
         before(ring)
 
         def check() -> None:

@@ -182,8 +182,9 @@ def test_an_error_frame_in_the_middle_of_a_send_leaves_the_message_whole(pair):
     target = bytearray(8)
     pair.connection.expect(Command.PING, target=memoryview(target))
     pair.connection.flush()
+    pair.connection.post(Command.SET_TENSOR, bytes(305), bytes(size))
     with pytest.raises(RefusedError, match="late"):
-        pair.connection.post(Command.SET_TENSOR, bytes(305), bytes(size))
+        pair.connection.drain()
     thread.join(20)
     assert whole == [9 + 305 + size]
 

@@ -65,7 +65,10 @@ class NetworkError(RinglineError):
         self.command = command
         self.cause = cause
         self.since = tuple(since)
-        super().__init__(sentence(peer, command, cause, self.since))
+        super().__init__(cause)
+
+    def __str__(self) -> str:
+        return sentence(self.peer, self.command, self.cause, self.since)
 
 
 class DeadlineError(NetworkError):
@@ -99,7 +102,10 @@ class PeerError(RinglineError):
         self.command = command
         self.cause = cause
         self.since = tuple(since)
-        super().__init__(sentence(peer, command, cause, self.since))
+        super().__init__(cause)
+
+    def __str__(self) -> str:
+        return sentence(self.peer, self.command, self.cause, self.since)
 
 
 class ProtocolError(PeerError):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any, Final
 
 from ringline.client.counters import PerStep
+from ringline.client.edge import Path
 from ringline.engine.local_nodes import LocalNodes
 from ringline.engine.ring import Ring
 from ringline.net.endpoint import Endpoint
@@ -36,7 +37,7 @@ class Arm:
 
     name: str
     stages: int
-    path: str
+    path: Path | None
 
     @property
     def boundaries(self) -> int:
@@ -45,11 +46,11 @@ class Arm:
 
 
 ARMS: Final = (
-    Arm("local CPU", 0, "local"),
-    Arm("3 stages hub", 3, "hub"),
-    Arm("3 stages direct", 3, "direct"),
-    Arm("2 stages hub", 2, "hub"),
-    Arm("2 stages direct", 2, "direct"),
+    Arm("local CPU", 0, None),
+    Arm("3 stages hub", 3, Path.HUB),
+    Arm("3 stages direct", 3, Path.DIRECT),
+    Arm("2 stages hub", 2, Path.HUB),
+    Arm("2 stages direct", 2, Path.DIRECT),
 )
 
 
@@ -68,7 +69,7 @@ class ArmResult:
         return {
             "name": self.arm.name,
             "stages": self.arm.stages,
-            "path": self.arm.path,
+            "path": self.arm.path or "local",
             "md5": self.md5,
             "steps": self.steps,
             "per_step": {
@@ -81,11 +82,11 @@ class ArmResult:
     def complaint(self) -> str | None:
         """What is wrong with the path this arm took, or None."""
         copies = self.per_step.commands.get("COPY_TENSOR_TO", 0)
-        wanted = self.arm.boundaries if self.arm.path == "direct" else 0
+        wanted = self.arm.boundaries if self.arm.path is Path.DIRECT else 0
         if copies != wanted:
             return f"{self.arm.name}: {copies:.2f} COPY_TENSOR_TO a step, expected {wanted}"
         reads = self.per_step.commands.get("GET_TENSOR", 0)
-        if self.arm.path == "direct" and reads != 1:
+        if self.arm.path is Path.DIRECT and reads != 1:
             return f"{self.arm.name}: {reads:.2f} GET_TENSOR a step, expected the result's alone"
         return None
 
@@ -117,7 +118,7 @@ class DemoResult:
         }
 
 
-def run_demo(model: Path, *, say: Callable[[str], None]) -> DemoResult:
+def run_demo(model: FilePath, *, say: Callable[[str], None]) -> DemoResult:
     """Run all arms over three nodes of our own.
 
     Args:
@@ -136,9 +137,9 @@ def run_demo(model: Path, *, say: Callable[[str], None]) -> DemoResult:
     return DemoResult(model.name, results)
 
 
-def _run_arm(arm: Arm, model: Path, endpoints: Sequence[Endpoint]) -> ArmResult:
+def _run_arm(arm: Arm, model: FilePath, endpoints: Sequence[Endpoint]) -> ArmResult:
     with (
-        Ring(endpoints, direct=arm.path == "direct") as ring,
+        Ring(endpoints, path=arm.path) as ring,
         ring.load(
             model,
             tensor_split=[1.0] * arm.stages,

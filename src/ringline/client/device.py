@@ -6,12 +6,13 @@ Failures and C gets a fallback. Addresses of C structs are ints, sizes bytes.
 
 from __future__ import annotations
 
-from ringline.client.connection import BULK
+from ringline.client.connection import BULK, Connection
 from ringline.client.failures import Failures
+from ringline.client.lane import current
 from ringline.client.node import DeviceFacts, Node
 from ringline.client.tensors import TensorPacker, buffer_address, graph_body, sources
 from ringline.client.transfer import Transfers, tensor_size
-from ringline.errors import RefusedError
+from ringline.errors import RefusedError, TransferError
 from ringline.ggml.devices import cpu_device
 from ringline.ggml.graph import gather, graph_uid
 from ringline.ggml.layout import TENSOR, TENSOR_SIZE
@@ -53,12 +54,18 @@ class RemoteDevice:
         self.node = node
         self.facts = facts
         self.transfers = transfers
-        self.fail = failures.add
         self.packer = TensorPacker(node)
         self._failures = failures
-        self._last_uid = (0, 0)
         self._alloc_sizes: dict[tuple[bytes, ...], int] = {}
         self._supported: dict[tuple[bytes, ...], bool] = {}
+
+    def fail(self, error: BaseException) -> None:
+        """Keep what a callback could not raise: a failed transfer concerns its lane alone."""
+        lane = current()
+        if isinstance(error, TransferError) and lane is not None:
+            lane.fail(error)
+        else:
+            self._failures.add(error)
 
     def memory(self) -> tuple[int, int]:
         """Free and total bytes."""
@@ -126,18 +133,26 @@ class RemoteDevice:
         self.node.connection.post(Command.SET_TENSOR, head, body)
 
     def compute(self, graph: int) -> None:
-        """Queue a graph; the one that the node computed last is only named."""
-        uid = graph_uid(graph)
-        mark = (uid, self.node.generation)
-        if uid and mark == self._last_uid:
-            self.node.connection.post(
-                Command.GRAPH_RECOMPUTE, GraphRecompute(self.facts.index).pack()
-            )
-            return
-        self._last_uid = (0, 0)
-        body = graph_body(self.facts.index, gather(graph), self.node)
-        self.node.connection.post(Command.GRAPH_COMPUTE, body.pack())
-        self._last_uid = mark
+        """Send a graph, with what is queued before it; the node's last one is only named.
+
+        It is sent at once: the node computes while we prepare the next stage.
+        """
+        connection = self.node.connection
+        if not self._recompute(connection, graph_uid(graph)):
+            body = graph_body(self.facts.index, gather(graph), self.node).pack()
+            with connection.lock:
+                connection.queue(Command.GRAPH_COMPUTE, body)
+                connection.graphs[self.facts.index] = (graph_uid(graph), self.node.generation)
+        connection.flush()
+
+    def _recompute(self, connection: Connection, uid: int) -> bool:
+        """Queue GRAPH_RECOMPUTE if the node's last graph is this one."""
+        index = self.facts.index
+        with connection.lock:  # on a shared connection the last graph may be another context's
+            same = connection.graphs.get(index) == (uid, self.node.generation)
+            if uid and same:
+                connection.queue(Command.GRAPH_RECOMPUTE, GraphRecompute(index).pack())
+            return bool(uid and same)
 
     def _ask_about(self, command: Command, tensor: int, size: int) -> bytes:
         records = b"".join(self.packer.pack(source) for source in sources(tensor))

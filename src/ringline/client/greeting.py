@@ -14,7 +14,7 @@ from ringline.wire.commands import BASE_VERSION, EXTENSION_LEVEL, Command
 from ringline.wire.extension import ExtHello, ExtHelloReply, Role
 from ringline.wire.messages import Hello
 
-__all__ = ["Greeting", "greet"]
+__all__ = ["Greeting", "attach", "greet"]
 
 _MOST_ABOUT = 60_000
 
@@ -64,6 +64,24 @@ def greet(endpoint: Endpoint, traffic: Traffic) -> tuple[Connection, Greeting]:
     return connection, greeting
 
 
+def attach(endpoint: Endpoint, greeting: Greeting, traffic: Traffic) -> Connection:
+    """Open a further connection to the session that `greeting` tells of.
+
+    Raises:
+        NetworkError: unreachable. PeerError: the node refuses, or is another one by now.
+    """
+    stream = connect(endpoint, timeout=CONNECT_TIMEOUT, silence=HELLO_TIMEOUT)
+    connection = Connection(stream, traffic=traffic)
+    try:
+        _hello(connection)
+        _ext_hello(connection, greeting, Role.ATTACH)
+    except BaseException:
+        connection.close()
+        raise
+    stream.silence = reply_timeout()
+    return connection
+
+
 def _hello(connection: Connection) -> Greeting:
     try:
         raw = connection.call(Command.HELLO, Hello().pack(), size=Hello.Reply.LAYOUT.size)
@@ -86,10 +104,10 @@ def _hello(connection: Connection) -> Greeting:
     return Greeting(version, min(reply.level, EXTENSION_LEVEL))
 
 
-def _ext_hello(connection: Connection, greeting: Greeting) -> Greeting:
+def _ext_hello(connection: Connection, greeting: Greeting, role: Role = Role.CLIENT) -> Greeting:
     connection.level = greeting.level
-    request = ExtHello(EXTENSION_LEVEL, Role.CLIENT).pack()
-    raw = connection.call(Command.EXT_HELLO, request, size=None, most=_MOST_ABOUT)
+    hello = ExtHello(EXTENSION_LEVEL, role, session=greeting.session, secret=greeting.secret)
+    raw = connection.call(Command.EXT_HELLO, hello.pack(), size=None, most=_MOST_ABOUT)
     reply = ExtHelloReply.unpack(raw)
     level = min(reply.level, EXTENSION_LEVEL)
     connection.level = level

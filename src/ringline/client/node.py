@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ringline.client.connection import Connection
 from ringline.client.counters import Counters
-from ringline.client.greeting import greet
+from ringline.client.edge import Edge
+from ringline.client.greeting import attach, greet
+from ringline.client.lane import current
 from ringline.errors import ProtocolError
 from ringline.net.endpoint import Endpoint
 from ringline.wire.commands import Command
@@ -48,7 +51,8 @@ class Node:
     def __init__(self, endpoint: Endpoint, counters: Counters) -> None:
         self.endpoint = endpoint
         self.traffic = counters.node(str(endpoint))
-        self.connection, self.greeting = greet(endpoint, self.traffic)
+        self.main, self.greeting = greet(endpoint, self.traffic)
+        self._edges: dict[Node, Edge] = {}
         self._buffers: dict[int, int] = {}  # our ggml_backend_buffer_t -> the node's handle
         self._table: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]] | None = None
         #: counts up when a buffer is freed: what was derived from handles is void then.
@@ -56,8 +60,22 @@ class Node:
         try:
             self.devices = [self._describe(index) for index in range(self._device_count())]
         except BaseException:
-            self.connection.close()
+            self.main.close()
             raise
+
+    @property
+    def connection(self) -> Connection:
+        """The connection of the lane that this thread has bound, else the main one."""
+        lane = current()
+        return self.main if lane is None else lane.to(self)
+
+    def attach(self) -> Connection:
+        """A further connection to our session, with a stream of commands of its own."""
+        return attach(self.endpoint, self.greeting, self.traffic)
+
+    def edge(self, target: Node) -> Edge:
+        """What is known of the way from this node to another."""
+        return self._edges.setdefault(target, Edge())
 
     @property
     def level(self) -> int:
@@ -81,10 +99,12 @@ class Node:
 
     def free_buffer(self, handle: int, address: int) -> None:
         """Give a buffer back; the node forgets its stored graphs, so every device must too."""
-        self.generation += 1
-        self._buffers.pop(address, None)
-        self._table = None
-        self.connection.post(Command.FREE_BUFFER, FreeBuffer(handle).pack())
+        connection = self.connection
+        with connection.lock:  # no graph may be named between the two
+            self.generation += 1
+            self._buffers.pop(address, None)
+            self._table = None
+            connection.queue(Command.FREE_BUFFER, FreeBuffer(handle).pack())
 
     def learn(self, address: int, handle: int) -> None:
         """Note which C buffer of ours stands for which handle of the node."""
@@ -99,17 +119,18 @@ class Node:
         """handle_of() for an array of addresses."""
         if not self._buffers:
             return np.zeros(len(addresses), np.uint64)
-        if self._table is None:
-            known = np.array(sorted(self._buffers), np.uint64)
-            handles = np.array([self._buffers[int(a)] for a in known], np.uint64)
-            self._table = known, handles
-        known, handles = self._table
+        table = self._table
+        if table is None:
+            items = sorted(self._buffers.copy().items())
+            known = np.array([address for address, _ in items], np.uint64)
+            table = self._table = known, np.array([handle for _, handle in items], np.uint64)
+        known, handles = table
         places = np.minimum(np.searchsorted(known, addresses), len(known) - 1)
         return np.where(known[places] == addresses, handles[places], np.uint64(0))
 
     def close(self) -> None:
-        """End the session; may be called again, never raises."""
-        self.connection.close()
+        """Close the main connection; the session ends with the last one. Never raises."""
+        self.main.close()
 
     def _ask(self, request: AllocBuffer | BufferGetBase | GetDeviceMemory, size: int) -> bytes:
         return self.connection.call(request.COMMAND, request.pack(), size=size)
@@ -119,7 +140,7 @@ class Node:
         count = Count.unpack(raw).value
         if not 0 < count <= _MOST_DEVICES:
             cause = f"it says that it has {count} devices"
-            raise ProtocolError(cause, peer=self.connection.peer, command="DEVICE_COUNT")
+            raise ProtocolError(cause, peer=self.main.peer, command="DEVICE_COUNT")
         return count
 
     def _describe(self, index: int) -> DeviceFacts:

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 
 from ringline.client.counters import Counters
 from ringline.client.device import RemoteDevice
+from ringline.client.edge import Path
 from ringline.client.failures import Failures
+from ringline.client.lane import Lane, current
 from ringline.client.node import Node
 from ringline.client.transfer import Transfers
 from ringline.ggml.registry import DeviceHandle, Registry
 from ringline.net.endpoint import Endpoint
+from ringline.wire.extension import Ping
+from ringline.wire.messages import Result
 
 __all__ = ["RemoteDevices"]
 
@@ -22,12 +26,12 @@ class RemoteDevices:
     A context manager. Close it after every model and context that used it.
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint], *, direct: bool | None = None) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], *, path: Path | None = None) -> None:
         """Connect to every node.
 
         Args:
             endpoints: where the nodes listen.
-            direct: whether hidden states go from node to node; None: as the environment says.
+            path: the best path that hidden states may take; None: as the environment says.
 
         Raises:
             NetworkError, PeerError: a node cannot be used; names it.
@@ -40,7 +44,7 @@ class RemoteDevices:
         try:
             for endpoint in endpoints:
                 self.nodes.append(Node(endpoint, self.counters))
-            transfers = Transfers(direct)
+            transfers = Transfers(path)
             places = [(node, facts) for node in self.nodes for facts in node.devices]
             self.devices = [
                 RemoteDevice(number, node, facts, transfers, self.failures)
@@ -56,9 +60,29 @@ class RemoteDevices:
         """The devices in C, in the order of `devices`."""
         return self._registry.devices if self._registry else []
 
+    def lane(self) -> Lane:
+        """Connections of its own for one llama_context; bind it in the thread that uses that.
+
+        Raises:
+            NetworkError, PeerError: a node cannot be reached, or has no room for it.
+        """
+        # Whatever was queued on the main connections (weights) must be done before others begin.
+        for node in self.nodes:
+            if node.level:
+                node.main.call(Ping.COMMAND, size=Result.LAYOUT.size)
+        return Lane.attach(self.nodes)
+
     def check(self) -> None:
-        """Raise what a callback could not raise; call it after each load and decode."""
+        """Raise what a callback could not raise; call it after each load and decode.
+
+        Raises:
+            TransferError: a transfer of this thread's step failed; it may be decoded again.
+            NetworkError, PeerError: a node failed, the ring is of no use any more.
+        """
         self.failures.check()
+        lane = current()
+        if lane is not None:
+            lane.check()
 
     def close(self) -> None:
         """End all sessions; may be called again, never raises."""

@@ -1,55 +1,55 @@
-"""How a hidden state gets from one node to another: copy, direct or hub.
+"""How a hidden state gets from one node to another: copy, rendezvous, direct or hub.
 
-    same node                      COPY_TENSOR           it never leaves the node
-    both ends have level 3         COPY_TENSOR_TO        node to node; we only see "done"
-    anything else, or "0"          GET_TENSOR, SET       through this process
+    same node                  COPY_TENSOR                 it never leaves the node
+    both ends have level 4     SEND_TENSOR, RECV_TENSOR    node to node, nobody waits
+    both ends have level 3     COPY_TENSOR_TO              node to node, we wait for "done"
+    anything else              GET_TENSOR, SET_TENSOR      through this process
 
-Direct keeps the order as the protocol demands: before the source is asked, the destination must
-have executed all that we sent it, else the write could overtake a graph that still reads the
-tensor. An edge that answered "0" takes the hub and is tried again later, ever more rarely.
+Rendezvous keeps the order by construction: the source reads the tensor where SEND stands in its
+stream, the destination writes it where RECV stands in its own. Direct keeps it as the protocol
+demands: before the source is asked, the destination must have executed all that we sent it, else
+the write could overtake a graph that still reads the tensor. An edge is probed before rendezvous
+uses it; one that failed takes the hub and is tried again later, ever more rarely.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from dataclasses import dataclass
+import os
+import threading
 from typing import Final
 
 from ringline.client.connection import BULK
+from ringline.client.edge import Edge, Path
+from ringline.client.lane import Lane, Ticket, current
 from ringline.client.node import Node
 from ringline.ggml.library import load
-from ringline.settings import p2p_enabled
+from ringline.settings import p2p_enabled, reply_timeout
 from ringline.wire.commands import Command
-from ringline.wire.extension import CopyTensorTo, Ping
+from ringline.wire.extension import CopyTensorTo, Ping, ProbePeer, RecvTensor, SendTensor
 from ringline.wire.messages import CopyTensor, GetTensor, Result, SetTensor
 
-__all__ = ["Transfers"]
+__all__ = ["Transfers", "tensor_size"]
 
 _log = logging.getLogger(__name__)
 
-_DIRECT_LEVEL: Final = 3
-#: seconds until a failed edge is tried again: first and longest wait.
-_FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 60.0
-
-
-@dataclass(slots=True)
-class _Edge:
-    """What we know of one way from node to node."""
-
-    pause: float = 0.0
-    not_before: float = 0.0
+_LEVELS: Final = {Path.DIRECT: 3, Path.RENDEZVOUS: 4}
+_TICKET: Final = 16
+#: bytes that a probe sends: a hidden state of some rows.
+_PROBE: Final = 64 * 1024
 
 
 class Transfers:
-    """Moves tensors between nodes and remembers which edges work."""
+    """Moves tensors between nodes. All lanes of a ring use the same one."""
 
-    def __init__(self, direct: bool | None = None) -> None:
-        """Take the direct path where possible, never (False), or as the environment says (None)."""
-        self._direct = p2p_enabled() if direct is None else direct
-        self._edges: dict[tuple[str, str], _Edge] = {}
-        self._staging = bytearray()
+    def __init__(self, path: Path | None = None) -> None:
+        """Use this path at the most; None: the best one, or the hub where RINGLINE_P2P=0.
+
+        An edge that cannot do `path` takes the next lower one.
+        """
+        self._best = path or (Path.RENDEZVOUS if p2p_enabled() else Path.HUB)
+        self._staging = threading.local()
+        self._deadline_ms = int(reply_timeout() * 1000)
 
     def move(self, source: Node, src: bytes, target: Node, dst: bytes, size: int) -> None:
         """Move `size` bytes of record `src` on one node to record `dst` on another or the same.
@@ -58,10 +58,10 @@ class Transfers:
             NetworkError, PeerError: a node failed; nothing else gets in the way.
         """
         if source is target:
-            path = "copy" if self._copy(source, src, dst) else "hub"
+            path = Path.COPY if self._copy(source, src, dst) else Path.HUB
         else:
-            path = "direct" if self._copy_to(source, src, target, dst, size) else "hub"
-        if path == "hub":
+            path = self._between(source, src, target, dst, size)
+        if path is Path.HUB:
             self._through_hub(source, src, target, dst, size)
         target.traffic.took(path)
 
@@ -71,21 +71,62 @@ class Transfers:
         )
         return Result.unpack(raw).value == 1
 
-    def _copy_to(self, source: Node, src: bytes, target: Node, dst: bytes, size: int) -> bool:
-        if not self._direct or min(source.level, target.level) < _DIRECT_LEVEL:
-            return False
-        edge = self._edges.setdefault((str(source.endpoint), str(target.endpoint)), _Edge())
-        if time.monotonic() < edge.not_before:
-            return False
+    def _between(self, source: Node, src: bytes, target: Node, dst: bytes, size: int) -> Path:
+        """Send from node to node; answers the path that was taken, the hub if none worked."""
+        edge = source.edge(target)
+        if self._best is Path.HUB or not edge.open():
+            return Path.HUB
+        level, lane = min(source.level, target.level), current()
+        rendezvous = self._best is Path.RENDEZVOUS and level >= _LEVELS[Path.RENDEZVOUS]
+        if rendezvous and lane is not None:
+            if edge.probed or self._probe(source, target, edge):
+                self._rendezvous(lane, Ticket(os.urandom(_TICKET), source, target), src, dst, size)
+                return Path.RENDEZVOUS
+        elif level >= _LEVELS[Path.DIRECT] and self._copy_to(source, src, target, dst, size, edge):
+            return Path.DIRECT
+        return Path.HUB
+
+    def _rendezvous(self, lane: Lane, ticket: Ticket, src: bytes, dst: bytes, size: int) -> None:
+        source, target = ticket.source, ticket.target
+        lane.tickets.append(ticket)
+        session, name = target.greeting.session, str(target.endpoint)
+        send = SendTensor(src, 0, size, ticket.number, session, name)
+        source.connection.post(send.COMMAND, send.pack())
+        source.connection.flush()
+        receive = RecvTensor(dst, 0, size, ticket.number, self._deadline_ms)
+        target.connection.post(receive.COMMAND, receive.pack())
+
+    def _probe(self, source: Node, target: Node, edge: Edge) -> bool:
+        """Ask the source whether it gets through to the destination's session."""
+        request = ProbePeer(target.greeting.session, _PROBE, str(target.endpoint))
+        raw = source.connection.call(
+            request.COMMAND, request.pack(), size=ProbePeer.Reply.LAYOUT.size
+        )
+        reply = ProbePeer.Reply.unpack(raw)
+        edge.probed = reply.result == 1
+        if edge.probed:
+            edge.worked()
+            edge.round_trip_ns, edge.bytes_per_second = reply.round_trip_ns, reply.bytes_per_second
+        else:
+            self._give_up(source, target, edge)
+        return edge.probed
+
+    def _copy_to(
+        self, source: Node, src: bytes, target: Node, dst: bytes, size: int, edge: Edge
+    ) -> bool:
         if target.connection.dirty:
             target.connection.call(Ping.COMMAND, size=Result.LAYOUT.size)
         request = CopyTensorTo(src, dst, size, str(target.endpoint))
         raw = source.connection.call(request.COMMAND, request.pack(), size=Result.LAYOUT.size)
         if Result.unpack(raw).value == 1:
-            edge.pause = 0.0
+            edge.worked()
             return True
-        edge.pause = min(max(2 * edge.pause, _FIRST_PAUSE), _LONGEST_PAUSE)
-        edge.not_before = time.monotonic() + edge.pause
+        self._give_up(source, target, edge)
+        return False
+
+    @staticmethod
+    def _give_up(source: Node, target: Node, edge: Edge) -> None:
+        edge.failed()
         _log.warning(
             "node %s cannot send to node %s directly: hidden states take the way through this "
             "process for the next %g s",
@@ -93,16 +134,20 @@ class Transfers:
             target.endpoint,
             edge.pause,
         )
-        return False
 
     def _through_hub(self, source: Node, src: bytes, target: Node, dst: bytes, size: int) -> None:
-        if len(self._staging) < size:
-            self._staging = bytearray(size)
-        staging = memoryview(self._staging)[:size]
+        staging = self._staging_memory(size)
         source.connection.read(Command.GET_TENSOR, GetTensor(src, 0, size).pack(), target=staging)
         # Less than BULK stays in the queue while staging is used again: that takes a copy.
         body = staging if size >= BULK else bytes(staging)
         target.connection.post(Command.SET_TENSOR, SetTensor(dst, 0, 0).pack(), body)
+
+    def _staging_memory(self, size: int) -> memoryview:
+        """Memory of this thread, used again for each hidden state."""
+        memory = getattr(self._staging, "memory", b"")
+        if len(memory) < size:
+            memory = self._staging.memory = bytearray(size)
+        return memoryview(memory)[:size]
 
 
 def tensor_size(address: int) -> int:

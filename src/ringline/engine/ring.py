@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ringline.client.counters import Window
+from ringline.client.edge import Path
 from ringline.client.ring import RemoteDevices
 from ringline.engine.generation import Generation, PromptProgress
 from ringline.engine.local_nodes import LocalNodes
 from ringline.engine.plan import choose_devices, split_layers
+from ringline.engine.ring_context import RingContext
 from ringline.errors import CallerError, RinglineError
 from ringline.ggml.devices import cpu_device
-from ringline.llama.context import Context
 from ringline.llama.model import Model
 from ringline.llama.sampler import Sampler, SamplingParams
 from ringline.net.endpoint import Endpoint
@@ -54,20 +55,20 @@ class Ring:
     A context manager. Models that are still open are closed with it.
     """
 
-    def __init__(self, nodes: Sequence[str | Endpoint] = (), *, direct: bool | None = None) -> None:
+    def __init__(self, nodes: Sequence[str | Endpoint] = (), *, path: Path | None = None) -> None:
         """Connect to every node.
 
         Args:
             nodes: endpoints, `host:port`, in the order of the stages.
-            direct: whether hidden states go straight from node to node where they can; None: yes,
-                unless RINGLINE_P2P=0.
+            path: the best path that hidden states may take from node to node; None: the best that
+                the nodes have, or the hub where RINGLINE_P2P=0.
 
         Raises:
             CallerError: an endpoint cannot be read. NetworkError, PeerError: a node cannot be used.
         """
         endpoints = [node if isinstance(node, Endpoint) else Endpoint.parse(node) for node in nodes]
         self._resources = ExitStack()
-        self.remote = self._resources.enter_context(RemoteDevices(endpoints, direct=direct))
+        self.remote = self._resources.enter_context(RemoteDevices(endpoints, path=path))
 
     @classmethod
     def local(cls, stages: int = 3, *, n_threads: int | None = None) -> Ring:
@@ -141,13 +142,13 @@ class Ring:
             )
             context = stack.enter_context(
                 self._guarded(
-                    lambda: Context(
+                    lambda: RingContext(
                         model,
+                        self.remote,
                         n_ctx=n_ctx,
                         n_batch=n_batch,
                         n_ubatch=n_ubatch,
                         n_threads=threads,
-                        check=self.remote.check,
                     )
                 )
             )
@@ -229,7 +230,7 @@ class RingModel:
     """
 
     def __init__(
-        self, ring: Ring, model: Model, context: Context, stages: list[Stage], stack: ExitStack
+        self, ring: Ring, model: Model, context: RingContext, stages: list[Stage], stack: ExitStack
     ) -> None:
         self.ring = ring
         self.model = model

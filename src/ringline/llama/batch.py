@@ -130,6 +130,15 @@ class Batch:
         self._count = end
         return end - 1
 
+    def first_positions(self) -> dict[int, int]:
+        """Sequence id -> the first of its positions in this batch."""
+        first: dict[int, int] = {}
+        for index in range(self._count):
+            position = int(self._positions[index])
+            for seq_id in self._seq_ids[index, : self._seq_counts[index]].tolist():
+                first[seq_id] = min(position, first.get(seq_id, position))
+        return first
+
     def _reserve(self, n_tokens: int, position: int) -> int:
         if n_tokens > self.capacity - self._count:
             raise CallerError(

@@ -9,7 +9,7 @@ import ctypes
 import os
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +147,7 @@ class Context:
             self._library.llama_free(handle)
             self.model.disown(self)
 
-    def __enter__(self) -> Context:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
