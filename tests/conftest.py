@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import make_model
+from make_model import ModelSpec
 from tests.peers import processes
 from tests.peers.tripwire import tripwire_environment
 
@@ -39,6 +41,13 @@ def local_ids(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
         return found
 
     return ids
+
+
+@pytest.fixture(scope="session")
+def endless_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of 75 MB with random weights: its greedy text does not end by itself."""
+    spec = ModelSpec(layers=8, embd=512, heads=8, kv_heads=4, ff=1024, vocab=2000)
+    return make_model.make_model(tmp_path_factory.mktemp("endless") / "endless.gguf", spec)
 
 
 @pytest.fixture(scope="session")

@@ -38,14 +38,14 @@ class _Lazy(TyperGroup):
         """Names of all commands, in the order of the help."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | None:
+    def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
         """The command of that name, imported now; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         module, summary = COMMANDS[cmd_name]
         app: typer.Typer = importlib.import_module(module).app
         command = get_command(app)
-        assert isinstance(command, TyperCommand)
+        assert isinstance(command, TyperCommand | TyperGroup)
         command.name = cmd_name
         command.short_help = summary
         return command

@@ -124,13 +124,16 @@ class Connection:
         )
 
     def _trace(self, action: Action, size: int) -> None:
+        """Perform an action and log it: before it begins, since it may be our last."""
+        name = action.command.name
+        if self._debug == 1:
+            _log.debug("%s", name)
+            self._perform(action, size)
+            return
+        _log.debug("%s of %d bytes", name, size)
         started = time.perf_counter()
         self._perform(action, size)
-        if self._debug > 1:
-            took = (time.perf_counter() - started) * 1e6
-            _log.debug("%s %d bytes %.0f us", action.command.name, size, took)
-        else:
-            _log.debug("%s", action.command.name)
+        _log.debug("%s took %.0f us", name, (time.perf_counter() - started) * 1e6)
 
     def _perform(self, action: Action, size: int) -> None:
         if action.handler is None:
