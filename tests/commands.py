@@ -60,18 +60,19 @@ class Running:
             assert time.monotonic() < deadline, f"it printed no text in time:\n{said}"
             time.sleep(0.01)
 
-    def finish(self) -> Done:
-        """Wait until it ends.
+    def finish(self, seconds: float = COMMAND_SECONDS) -> Done:
+        """Wait until it ends, at most `seconds` times patience.
 
         Raises:
             AssertionError: it takes too long; with what it said.
         """
         try:
-            code = self.process.wait(patience(COMMAND_SECONDS))
+            code = self.process.wait(patience(seconds))
         except subprocess.TimeoutExpired:
             said = self.err_path.read_text("utf-8", "replace")
             raise AssertionError(f"the command did not end in time:\n{said}") from None
-        return Done(code, self.out_path.read_text("utf-8"), self.err_path.read_text("utf-8"))
+        # Bytes: reading text would make one line feed of two characters.
+        return Done(code, self.out_path.read_bytes().decode(), self.err_path.read_bytes().decode())
 
 
 def ringline(*arguments: object, env: Mapping[str, str] | None = None) -> Done:

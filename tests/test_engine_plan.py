@@ -52,6 +52,7 @@ def test_the_split_is_that_of_libllama():
     assert split_layers(30, -1, [1, 1, 1]) == [11, 10, 10]
     assert split_layers(30, 20, [1, 1]) == [10, 10]
     assert split_layers(30, 0, [1]) == [0]
+    assert split_layers(4, -1, [0.2, 0.4, 0.4]) == [1, 2, 2]  # in double it would be 1, 3, 1
 
 
 @given(

@@ -370,7 +370,7 @@ def test_a_message_that_has_begun_must_go_on():
 
 
 def test_connections_that_never_say_hello_are_bounded():
-    prelude = "import ringline.server.gatekeeper as g; g.MOST_HALF_OPEN = g.MOST_WAITING = 4"
+    prelude = "import ringline.server.reception as r; r.MOST_HALF_OPEN = r.MOST_WAITING = 4"
     with raw_node(prelude=prelude) as process, ExitStack() as stack:
         endpoint = endpoint_of(read_banner(process))
         silent = [stack.enter_context(Client(endpoint)) for _ in range(4)]

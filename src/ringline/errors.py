@@ -2,6 +2,8 @@
 
     RinglineError
     +-- CallerError       the person or program that called: a flag, a path, a plan
+    |   +-- BusyError         too much is asked at once: the same may work later
+    +-- EngineError       the engine has ended: start another one
     +-- LibraryError      the installed llama-cpp-python: missing, other version, other layout
     +-- NetworkError      the way to a peer: refused, lost, silent, not speaking our protocol
     |   +-- DeadlineError     a wait that ran out; says who was waited for and for what
@@ -19,8 +21,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "BusyError",
     "CallerError",
     "DeadlineError",
+    "EngineError",
     "LibraryError",
     "NetworkError",
     "PeerError",
@@ -37,6 +41,14 @@ class RinglineError(Exception):
 
 class CallerError(RinglineError):
     """The caller's input cannot be used: names what, where and what to do instead."""
+
+
+class BusyError(CallerError):
+    """The queue is full: the same request may be taken later."""
+
+
+class EngineError(RinglineError):
+    """The engine, or the process that it runs in, has ended before the job that waits for it."""
 
 
 class LibraryError(RinglineError):

@@ -15,6 +15,7 @@ import sys
 
 import llama_cpp.llama_cpp as llama
 
+from ringline.client.edge import Path
 from ringline.client.ring import RemoteDevices
 from ringline.errors import RinglineError
 from ringline.net.endpoint import parse_endpoints
@@ -61,7 +62,12 @@ def run_over_ring(options: argparse.Namespace, timings: Timings) -> dict[str, li
     Raises:
         RinglineError: a node failed. DecodeError: libllama refused, and no node is to blame.
     """
-    with RemoteDevices(parse_endpoints(options.rpc), direct=False if options.hub else None) as ring:
+    path = Path.HUB if options.hub else None
+    with (
+        RemoteDevices(parse_endpoints(options.rpc), path=path) as ring,
+        ring.lane() as lane,  # connections of its own, as every context of the engine has
+        lane.bound(),
+    ):
         try:
             return run(
                 options.workload,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ringline.bench.demo import DemoResult, run_demo
-from ringline.cli.tables import traffic_table
+from ringline.cli.json_file import check_writable, write_json
+from ringline.cli.tables import print_table, traffic_table
 from ringline.engine.demo_model import ensure_demo_model
 
 app = typer.Typer(add_completion=False)
 _talk = Console(stderr=True, highlight=False)
-#: wide enough for six columns, also where the output is no terminal.
-_WIDTH = 130
 
 
 @app.command()
@@ -31,10 +29,10 @@ def demo(
     Prints the text, then what each decode step costs the coordinator. Exit code 0 only if all arms
     gave the same text and the direct ones kept the hidden states off the coordinator.
     """
+    check_writable(json_file)
     model = ensure_demo_model(_talk.print)
     result = run_demo(model, say=_talk.print)
-    if json_file is not None:
-        json_file.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+    write_json(json_file, result.as_json())
     _print(result)
     for complaint in result.complaints:
         _talk.print(f"error: {complaint}")
@@ -43,18 +41,17 @@ def demo(
 
 
 def _print(result: DemoResult) -> None:
-    out = Console(width=_WIDTH, highlight=False)
     for text in result.arms[0].texts:
-        out.print(text, markup=False)
-        out.print("---")
+        print(text)
+        print("---")
     columns = [(arm.arm.name, arm.per_step) for arm in result.arms if arm.arm.stages]
-    out.print(traffic_table(f"{result.model}: sent and received by the coordinator", columns))
-    out.print()
+    print_table(traffic_table(f"{result.model}: sent and received by the coordinator", columns))
+    print()
     sums = Table(box=None, pad_edge=False)
     sums.add_column("arm")
     sums.add_column("decode steps", justify="right")
     sums.add_column("md5 of the text")
     for arm in result.arms:
         sums.add_row(arm.arm.name, str(arm.steps), arm.md5)
-    out.print(sums)
-    out.print("all arms gave the same text" if result.identical else "THE ARMS DIFFER")
+    print_table(sums)
+    print("all arms gave the same text" if result.identical else "THE ARMS DIFFER")

@@ -6,10 +6,12 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from ringline.cli.tables import print_table
 from ringline.client.ring import RemoteDevices
+from ringline.errors import CallerError
 from ringline.net.endpoint import parse_endpoints
 
 app = typer.Typer(add_completion=False)
@@ -21,12 +23,15 @@ def devices(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List nodes with their devices, free memory, versions and extension levels."""
-    with RemoteDevices(parse_endpoints(rpc)) as ring:
+    endpoints = parse_endpoints(rpc)
+    if not endpoints:
+        raise CallerError("--rpc names no node: give one or more as host:port, with commas")
+    with RemoteDevices(endpoints) as ring:
         rows = [_row(ring, number) for number in range(len(ring.devices))]
     if as_json:
         print(json.dumps({"devices": rows}, indent=2))
         return
-    Console().print(_table(rows))
+    print_table(_table(rows))
 
 
 def _row(ring: RemoteDevices, number: int) -> dict[str, Any]:
@@ -52,10 +57,10 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in ("device", "node", "kind", "free MiB", "total MiB", "protocol", "server", "what"):
         numeric = title.endswith("MiB")
-        table.add_column(title, justify="right" if numeric else "left", no_wrap=title != "what")
+        table.add_column(title, justify="right" if numeric else "left")
     for row in rows:
         level = f", level {row['level']}" if row["level"] else ""
-        table.add_row(
+        cells = (
             row["device"],
             row["endpoint"],
             row["kind"],
@@ -65,4 +70,5 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             row["server"] + level,
             row["description"],
         )
+        table.add_row(*map(Text, cells))  # a plain string may be markup: [fd00::1]:50052
     return table

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from ringline.cli.tables import traffic_table
+from ringline.cli.tables import print_table, traffic_table
 from ringline.engine.generation import Generation
 from ringline.engine.models import resolve_model
 from ringline.engine.plan import parse_list, parse_split
@@ -49,10 +49,21 @@ def generate(
     ctx_size: Annotated[
         int, typer.Option("-c", "--ctx-size", help="Context in tokens; 0: the model's own.")
     ] = DEFAULT_CONTEXT,
-    batch_size: Annotated[int, typer.Option("-b", "--batch-size", min=1)] = DEFAULT_BATCH,
-    ubatch_size: Annotated[int, typer.Option("-ub", "--ubatch-size", min=1)] = DEFAULT_UBATCH,
+    batch_size: Annotated[
+        int, typer.Option("-b", "--batch-size", min=1, help="Most tokens in one decode.")
+    ] = DEFAULT_BATCH,
+    ubatch_size: Annotated[
+        int, typer.Option("-ub", "--ubatch-size", min=1, help="Most tokens in one piece of it.")
+    ] = DEFAULT_UBATCH,
     threads: Annotated[
-        int | None, typer.Option("-t", "--threads", min=1, help="CPU threads; default: half.")
+        int | None,
+        typer.Option(
+            "-t",
+            "--threads",
+            min=1,
+            show_default="half of the processors",
+            help="CPU threads, of local stages too.",
+        ),
     ] = None,
     prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="The prompt.")] = None,
     file: Annotated[
@@ -110,7 +121,8 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     try:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CallerError(f"the prompt file {file} cannot be read ({error})") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise CallerError(f"the prompt file {file} cannot be read: {reason}") from None
 
 
 def _ring(rpc: str, local_stages: int, threads: int | None) -> Ring:
@@ -164,16 +176,21 @@ def _write(run: Generation, *, quiet: bool) -> list[str]:
     return pieces
 
 
+def _say(line: str) -> None:
+    """Talk on stderr, as it is: an address like [fd00::1]:50052 is no markup."""
+    _talk.print(line, markup=False, soft_wrap=True)
+
+
 def _say_stages(loaded: RingModel) -> None:
     stages = ", ".join(
         f"{s.device}{f' ({s.endpoint})' if s.endpoint else ''} {s.n_layers} layers"
         for s in loaded.stages
     )
-    _talk.print(f"{loaded.model.description}: {stages}")
+    _say(f"{loaded.model.description}: {stages}")
 
 
 def _say_speed(run: Generation) -> None:
-    _talk.print(
+    _say(
         f"prompt {len(run.prompt)} tokens, {run.prompt_tokens_per_second:.1f} tok/s; "
         f"generated {len(run.ids)} tokens, {run.tokens_per_second:.1f} tok/s; "
         f"{run.stop_reason or 'stopped'}"
@@ -184,7 +201,7 @@ def _say_traffic(loaded: RingModel) -> None:
     window = loaded.window
     columns = [(endpoint, window.per_step(endpoint)) for endpoint in window.nodes]
     columns.append(("all nodes", window.per_step()))
-    _talk.print(traffic_table(f"{window.steps} decode steps", columns))
+    print_table(traffic_table(f"{window.steps} decode steps", columns), stderr=True)
 
 
 def _report(loaded: RingModel, run: Generation, text: str) -> dict[str, Any]:

@@ -48,7 +48,17 @@ class _Lazy(TyperGroup):
         assert isinstance(command, TyperCommand | TyperGroup)
         command.name = cmd_name
         command.short_help = summary
+        _plain_text(command)
         return command
+
+
+def _plain_text(command: TyperCommand | TyperGroup) -> None:
+    """Show help as it is written: lines flow, and [default: ...] is no markup."""
+    command.rich_markup_mode = "markdown"
+    if isinstance(command, TyperGroup):
+        for below in command.commands.values():
+            assert isinstance(below, TyperCommand | TyperGroup)
+            _plain_text(below)
 
 
 app = typer.Typer(
@@ -82,6 +92,8 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     level = logging.DEBUG if debug_level() else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="ringline: %(message)s")
+    if not debug_level():
+        logging.getLogger("ringline.llama").addFilter(_is_news)
     try:
         app(prog_name="ringline")
     except RinglineError as error:
@@ -92,6 +104,12 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as `ringline ... | head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether libllama says what our own sentence about a failure does not say."""
+    tidying_up = "removing memory module entries" in record.getMessage()
+    return record.levelno < logging.ERROR and not tidying_up
 
 
 def _tell(error: RinglineError) -> None:

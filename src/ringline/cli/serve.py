@@ -39,7 +39,14 @@ def serve(
         ),
     ] = "",
     threads: Annotated[
-        int, typer.Option("-t", "--threads", min=1, help="Threads of the CPU device.")
+        int,
+        typer.Option(
+            "-t",
+            "--threads",
+            min=1,
+            show_default="half of the processors",
+            help="Threads of the CPU device.",
+        ),
     ] = _THREADS,
     max_sessions: Annotated[
         int, typer.Option("--max-sessions", min=1, help="Clients at once.")

@@ -1,14 +1,29 @@
-"""The traffic table: what each decode step sent and received, one column a node or an arm."""
+"""Tables for people, above all the traffic table: what each decode step sent and received."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ringline.client.counters import PerStep
 
-__all__ = ["traffic_table"]
+__all__ = ["print_table", "traffic_table"]
+
+#: wider than any table.
+_WIDEST = 10_000
+
+
+def print_table(table: Table, *, stderr: bool = False) -> None:
+    """Print a table as wide as it is: a file and a pipe have no edge, and endpoints must be whole.
+
+    In a terminal that is narrower the lines wrap.
+    """
+    console = Console(stderr=stderr, highlight=False, width=_WIDEST)
+    width = console.measure(table).maximum
+    Console(stderr=stderr, highlight=False, width=width).print(table, crop=False)
 
 
 def traffic_table(title: str, columns: Sequence[tuple[str, PerStep]]) -> Table:
@@ -21,7 +36,7 @@ def traffic_table(title: str, columns: Sequence[tuple[str, PerStep]]) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("per decode step")
     for heading, _ in columns:
-        table.add_column(heading, justify="right")
+        table.add_column(Text(heading), justify="right")
     for name in _names([step.commands for _, step in columns]):
         cells = [_command(step, name) for _, step in columns]
         table.add_row(name, *cells)

@@ -81,13 +81,15 @@ class Connection:
         return self._error
 
     def post(self, command: Command, *parts: Bytes) -> None:
-        """Queue a command without reply. Parts of 64 KiB and more are sent before this returns.
+        """Queue a command without reply; one of 64 KiB and more is sent before this returns.
 
         Raises:
             NetworkError, PeerError: the connection is or gets broken.
         """
-        self.queue(command, *parts)
-        if self._queued >= _MOST_QUEUED or any(len(part) >= BULK for part in parts):
+        with self.lock:
+            self._check()
+            size = self._add(command, parts)
+        if size >= BULK or self._queued >= _MOST_QUEUED:
             self.flush()
 
     def queue(self, command: Command, *parts: Bytes) -> None:
@@ -170,6 +172,9 @@ class Connection:
         Raises:
             RefusedError, NetworkError, PeerError: as call().
         """
+        if not self._queue and not self._to_drain:  # libllama asks a dozen times a step
+            self._check()
+            return
         self.flush()
         me = threading.get_ident()
         with self.lock:
@@ -222,16 +227,18 @@ class Connection:
             self.replies.queue.append(expected)
             return expected
 
-    def _add(self, command: Command, parts: tuple[Bytes, ...]) -> None:
-        size = sum(map(len, parts))
+    def _add(self, command: Command, parts: tuple[Bytes, ...]) -> int:
+        """Queue a request; the bytes of its body."""
+        size, name = sum(map(len, parts)), command.name
         self._queue.append(REQUEST_HEADER.pack(command, size))
         self._queue.extend(parts)
         self._queued += REQUEST_HEADER.size + size
-        self._since.append(command.name)
+        self._since.append(name)
         self._sent += 1
-        self._traffic.sent(command.name, REQUEST_HEADER.size + size)
+        self._traffic.sent(name, REQUEST_HEADER.size + size)
         if self._debug:
-            _log.debug("%s <- %s %d bytes", self.peer, command.name, size)
+            _log.debug("%s <- %s %d bytes", self.peer, name, size)
+        return size
 
     def _finish(self, head: Expected, size: int) -> None:
         """A reply proves that all commands up to its own have been executed, in order."""

@@ -39,6 +39,8 @@ class StopReason(StrEnum):
     END = "end of text"
     LIMIT = "token limit"
     CONTEXT_FULL = "context full"
+    STOP = "stop string"
+    CANCELLED = "cancelled"
 
 
 class Generation:

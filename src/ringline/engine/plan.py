@@ -2,13 +2,15 @@
 
 The split is libllama's own (llama_model_base::load_tensors in llama-model.cpp of llama-cpp-python
 0.3.36): the last `n_gpu_layers` of the n_layer + 1 layers go to the devices, the output layer
-counts as one, and device i gets the layers whose relative position lies in its share.
+counts as one, and device i gets the layers whose relative position lies in its share. That is
+computed in single precision, so here too: in double, 3/5 lies on the other side of 0.2 + 0.4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+
+import numpy as np
 
 from ringline.errors import CallerError
 
@@ -69,9 +71,8 @@ def split_layers(n_layer: int, n_gpu_layers: int, shares: Sequence[float]) -> li
     """
     total = n_layer + 1
     offloaded = total if n_gpu_layers < 0 else min(n_gpu_layers, total)
-    bounds = [part / sum(shares) for part in accumulate(shares)]
-    counts = [0] * len(shares)
-    for layer in range(offloaded):
-        place = next((i for i, bound in enumerate(bounds) if layer / offloaded < bound), None)
-        counts[len(shares) - 1 if place is None else place] += 1
-    return counts
+    bounds = np.cumsum(np.array(shares, np.float32))
+    bounds /= bounds[-1]
+    positions = np.arange(offloaded, dtype=np.float32) / np.float32(offloaded)
+    places = np.minimum(np.searchsorted(bounds, positions, side="right"), len(shares) - 1)
+    return [int(count) for count in np.bincount(places, minlength=len(shares))]

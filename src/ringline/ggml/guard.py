@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ringline.interrupts import deliver, edge, shelter
+
 __all__ = ["Failing", "guard", "owners"]
 
 _log = logging.getLogger(__name__)
@@ -38,8 +40,10 @@ def guard(prototype: Any, fallback: object) -> Callable[[Callable[..., object]],
     """
 
     def decorate(function: Callable[..., object]) -> Any:
+        @edge
         def guarded(*arguments: Any) -> object:
             try:
+                deliver()
                 return function(*arguments)
             except BaseException as error:  # even KeyboardInterrupt: it is raised again by check()
                 _report(arguments[0], error)
@@ -50,6 +54,7 @@ def guard(prototype: Any, fallback: object) -> Callable[[Callable[..., object]],
     return decorate
 
 
+@shelter
 def _report(address: int | None, error: BaseException) -> None:
     owner = owners.get(address or 0)
     if owner is None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringline.errors import CallerError, LibraryError
+from ringline.interrupts import deliver, held
 from ringline.llama.batch import Batch
 from ringline.llama.library import Check, libllama, no_check, settle
 from ringline.llama.log import collected_errors, quote
@@ -113,7 +114,7 @@ class Context:
 
     def _create(self, sizes: _Sizes, kv_unified: bool, flash_attention: bool | None) -> int:
         params = self._params(sizes, kv_unified, flash_attention)
-        with collected_errors() as errors:
+        with collected_errors() as errors, held():
             handle = self._library.llama_init_from_model(self.model.handle, params)
         try:
             settle(self._check)
@@ -144,8 +145,10 @@ class Context:
         """Free the cache and the compute buffers; a second call does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
-            self._library.llama_free(handle)
+            with held():
+                self._library.llama_free(handle)
             self.model.disown(self)
+            deliver()
 
     def __enter__(self) -> Self:
         return self
@@ -185,7 +188,7 @@ class Context:
             # libllama aborts the process where a batch is too long.
             raise CallerError(f"one decode takes 1 to {self.n_batch} tokens, not {len(batch)}")
         handle = self.handle
-        with collected_errors() as errors:
+        with collected_errors() as errors, held():
             result = self._library.llama_decode(handle, batch.struct)
             self._library.llama_synchronize(handle)
         settle(self._check)
@@ -217,7 +220,8 @@ class Context:
         Args:
             data: whether the cache is overwritten with zeros too, which costs time.
         """
-        self._library.llama_memory_clear(self._memory(), data)
+        with held():
+            self._library.llama_memory_clear(self._memory(), data)
         settle(self._check)
 
     def seq_rm(self, seq_id: int, start: int = 0, end: int = -1) -> bool:

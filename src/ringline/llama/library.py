@@ -12,6 +12,7 @@ from importlib import import_module, metadata
 from types import ModuleType
 
 from ringline.errors import LibraryError
+from ringline.interrupts import deliver, shelter
 from ringline.llama import log
 
 __all__ = ["LLAMA_VERSION", "PACKAGE_VERSION", "Check", "libllama", "no_check", "settle"]
@@ -32,9 +33,10 @@ def settle(check: Check) -> None:
     """After a call of the library: raise what could not be raised while it ran.
 
     Raises:
-        KeyboardInterrupt: it came while the library was logging.
+        KeyboardInterrupt: it came while the library ran.
         Exception: what `check` raises.
     """
+    deliver()
     log.raise_postponed()
     check()
 
@@ -100,6 +102,7 @@ def _remedy() -> str:
 def _redirect_log(library: ModuleType) -> None:
     global _callback
 
+    @shelter
     def forward(level: int, text: bytes | None, _user_data: object) -> None:
         try:
             log.receive(level, (text or b"").decode("utf-8", "replace"))

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from ringline.errors import CallerError
+from ringline.interrupts import edge, held
 from ringline.llama.library import Check, libllama, settle
 from ringline.llama.log import collected_errors, quote
 
@@ -83,7 +84,7 @@ def load_handle(path: Path, options: LoadOptions, progress: Progress | None, che
     library = libllama()
     watch = _Watch(progress, check)
     params, _alive = _params(library, options, watch)
-    with collected_errors() as errors:
+    with collected_errors() as errors, held():
         handle = library.llama_model_load_from_file(os.fsencode(path), params)
     try:
         watch.raise_if_failed()
@@ -134,6 +135,7 @@ class _Watch:
         self._failure: BaseException | None = None
         self.stopped = False
 
+    @edge
     def on_progress(self, share: float, _user_data: object) -> bool:
         """Return whether the load goes on."""
         try:

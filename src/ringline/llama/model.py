@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ringline.errors import CallerError
+from ringline.interrupts import deliver, held
 from ringline.llama.gguf_file import check_model_file
 from ringline.llama.library import Check, libllama, no_check
 from ringline.llama.loading import LoadOptions, Progress, load_handle
@@ -83,7 +84,9 @@ class Model:
             dependant.close()
         self._dependants.clear()
         if handle is not None:
-            self._library.llama_model_free(handle)
+            with held():
+                self._library.llama_model_free(handle)
+            deliver()
 
     def __enter__(self) -> Model:
         return self

@@ -178,19 +178,24 @@ class Stream:
 
     def _receive(self, target: memoryview, *, clean: bool, idle: bool = False) -> int:
         while True:
-            if not self._reading.poll(None if idle else self.silence * 1000):
-                raise DeadlineError(
-                    f"nothing came for {self.silence:g} s", peer=self.peer, seconds=self.silence
-                )
+            # Look first, wait then: what is there already costs one call, and a look in vain costs
+            # only time that would have been spent waiting.
             try:
                 count = self._socket.recv_into(target)
             except BlockingIOError:
+                self._wait_readable(None if idle else self.silence)
                 continue
             except OSError as error:
                 raise self._lost(error) from None
             if count == 0:
                 raise Closed("the connection was closed", peer=self.peer, clean=clean)
             return count
+
+    def _wait_readable(self, seconds: float | None) -> None:
+        if not self._reading.poll(None if seconds is None else seconds * 1000):
+            raise DeadlineError(
+                f"nothing came for {self.silence:g} s", peer=self.peer, seconds=self.silence
+            )
 
     def _wait_writable(self, reader: Callable[[], None] | None) -> None:
         deadline = Deadline(self.silence)

@@ -48,7 +48,6 @@ _SET_HEAD: Final = SetTensor.LAYOUT.size
 _SMALL: Final = 64 * 1024
 
 Bytes = bytes | bytearray | memoryview
-Refusal = RefusedError | LibraryError
 
 
 class Connection:
@@ -138,9 +137,9 @@ class Connection:
     def _perform(self, action: Action, size: int) -> None:
         if action.handler is None:
             if action.command is Command.SET_TENSOR:
-                self._set_tensor(size)
+                self._set_tensor(action, size)
             else:
-                self._set_tensors(size)
+                self._set_tensors(action, size)
             return
         body = self._read_body(size)
         if self._kept is not None and action.command is not Command.FREE_BUFFER:
@@ -151,7 +150,7 @@ class Connection:
         try:
             reply = action.handler(body, self._context)
         except (RefusedError, LibraryError) as error:
-            self._refuse(action.command, error, action)
+            self._refuse(action, error)
             return
         if reply is not None:
             self._reply(reply)
@@ -171,25 +170,23 @@ class Connection:
             size = sum(map(len, parts))
             self._stream.send([REPLY_HEADER.pack(size), *parts])
 
-    def _refuse(self, command: Command, error: Refusal, action: Action | None) -> None:
-        """A command was refused: answer, remember or end the connection, see the file's head."""
-        text = f"{command.name}: {error}"
-        if self._level == 0:
-            if action is None or action.refusal is None:
-                raise RefusedError(str(error), command=command.name) from None
-            _log.warning("%s: answered no: %s", self._stream.peer, text)
+    def _refuse(self, action: Action, error: RefusedError | LibraryError) -> None:
+        """Answer no, remember it or end the connection: see the head of this file."""
+        name = action.command.name
+        if self._level == 0 and action.refusal is None:
+            raise RefusedError(str(error), command=name) from None
+        _log.warning("%s: refused: %s: %s", self._stream.peer, name, error)
+        if self._level == 0 and action.refusal is not None:
             self._reply(action.refusal)
-            return
-        _log.warning("%s: refused: %s", self._stream.peer, text)
-        if action is not None and action.answered:
-            self._send_error(text)
+        elif action.answered:
+            self._send_error(f"{name}: {error}")
         elif self._kept is None:
-            self._kept = text
+            self._kept = f"{name}: {error}"
 
     def _send_error(self, text: str) -> None:
         self._stream.send([error_frame(1, text)])
 
-    def _set_tensor(self, size: int) -> None:
+    def _set_tensor(self, action: Action, size: int) -> None:
         """Receive a SET_TENSOR of `size` bytes straight into the tensor."""
         head = self._stream.read(_SET_HEAD)
         left = size - _SET_HEAD
@@ -199,10 +196,10 @@ class Connection:
                     self._stream.read_into(place)
                     left -= len(place)
             except RefusedError as error:
-                self._refuse(Command.SET_TENSOR, error, None)
+                self._refuse(action, error)
         self._stream.skip(left)
 
-    def _set_tensors(self, size: int) -> None:
+    def _set_tensors(self, action: Action, size: int) -> None:
         """Receive the writes of a SET_TENSORS one after another."""
         (count,) = COUNT.unpack(self._stream.read(COUNT.size))
         left = size - COUNT.size
@@ -213,7 +210,7 @@ class Connection:
                 raise ProtocolError(
                     f"write {index} of {count} does not fit its frame", command="SET_TENSORS"
                 )
-            self._set_tensor(length)
+            self._set_tensor(action, length)
             left -= length
         if left:
             raise ProtocolError(
@@ -234,6 +231,6 @@ class Connection:
             self._stream.silence = FAREWELL_TIMEOUT
             deadline = time.monotonic() + FAREWELL_TIMEOUT
             while time.monotonic() < deadline:
-                self._stream.skip(1)
+                self._stream.skip(max(1, self._stream.buffered()))
         except (NetworkError, OSError):
             pass

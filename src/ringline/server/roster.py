@@ -121,8 +121,8 @@ class Roster:
         )
         try:
             live.process.hand_over(handover, connection)
-        except OSError:
-            raise RefusedError("the session has just ended") from None
+        except OSError as error:  # it has just ended, or is too busy to take messages
+            raise RefusedError(f"the session takes no more connections ({error})") from None
         _log.info("session %08x: %s joins as %s", live.number, client, role.name.lower())
 
     def _attachable(self, hello: ExtHello) -> _Live:

@@ -8,7 +8,7 @@ whole. Messages whose body ends in data (SET_TENSOR) describe only what stands b
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ringline.errors import ProtocolError
@@ -40,12 +40,13 @@ __all__ = [
 class Message:
     """A dataclass whose fields, in order, are what LAYOUT packs."""
 
-    __slots__ = ()
+    __slots__: ClassVar[tuple[str, ...]] = ()
     LAYOUT: ClassVar[struct.Struct]
 
     def pack(self) -> bytes:
         """The bytes of this message."""
-        return self.LAYOUT.pack(*astuple(self))  # type: ignore[call-overload]
+        # Not astuple(): it copies recursively, and took half of the time of a small command.
+        return self.LAYOUT.pack(*[getattr(self, name) for name in self.__slots__])
 
     @classmethod
     def unpack(cls, raw: bytes | memoryview) -> Self:
