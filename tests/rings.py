@@ -40,24 +40,26 @@ def run_ring(
     """Run a workload with our coordinator; raises the ring's own error where a node fails.
 
     `before` gets the ring before the model is loaded; `after_decode` is called after every decode,
-    before the sticky errors are checked.
+    before the sticky errors are checked. The context has a lane of its own, as in the engine.
     """
     endpoints = [peer if isinstance(peer, str) else peer.endpoint for peer in peers]
     with RemoteDevices([Endpoint.parse(e) for e in endpoints], path=path) as ring:
-        before(ring)
 
         def check() -> None:
             after_decode()
             ring.check()
 
-        try:
-            ids = workloads.run(
-                workload, model, [h.address for h in ring.handles], after_decode=check
-            )
-        except BaseException:
+        with ExitStack() as stack:
+            stack.enter_context(stack.enter_context(ring.lane()).bound())
+            before(ring)
+            try:
+                ids = workloads.run(
+                    workload, model, [h.address for h in ring.handles], after_decode=check
+                )
+            except BaseException:
+                ring.check()
+                raise
             ring.check()
-            raise
-        ring.check()
         return Run(ids, ring.counters.snapshot())
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from ringline.client.edge import Path
 from tests.peers.processes import Peer, run_stock_client
 from tests.peers.workloads import WORKLOADS
 from tests.rings import open_peers, run_ring
@@ -44,10 +45,11 @@ def test_ringline_on_stock_servers(workload, kinds, peers, model_path, local_ids
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("kinds", ["r", "rr", "rrr"])
-def test_ringline_on_ringline_nodes(workload, kinds, peers, model_path, local_ids):
-    run = run_ring(workload, model_path, mixed(peers, kinds))
+@pytest.mark.parametrize("path", [Path.DIRECT, Path.RENDEZVOUS])
+def test_ringline_on_ringline_nodes(path, workload, kinds, peers, model_path, local_ids):
+    run = run_ring(workload, model_path, mixed(peers, kinds), path=path)
     assert run.ids == local_ids(workload)
-    assert set(run.paths) == ({"direct"} if len(kinds) > 1 else set())
+    assert set(run.paths) == ({path} if len(kinds) > 1 else set())
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -55,4 +57,4 @@ def test_ringline_on_ringline_nodes(workload, kinds, peers, model_path, local_id
 def test_a_ring_that_mixes_both(workload, kinds, peers, model_path, local_ids):
     run = run_ring(workload, model_path, mixed(peers, kinds))
     assert run.ids == local_ids(workload)
-    assert set(run.paths) == ({"hub"} if kinds == "rsr" else {"hub", "direct"})
+    assert set(run.paths) == ({"hub"} if kinds == "rsr" else {"hub", "rendezvous"})

@@ -189,11 +189,19 @@ def test_the_graph_of_llama_cpps_own_test_is_accepted(client):
     assert GetDeviceMemory.Reply.unpack(client.call(GetDeviceMemory(0))).total > 0
 
 
-def test_a_freed_buffer_takes_the_stored_graph_along(extended):
+def test_a_freed_buffer_of_another_context_leaves_the_stored_graph_alone(extended):
     block, other = extended.alloc(4096), extended.alloc(64)
     extended.compute([3], addition(block))
-    extended.ping()
     extended.post(FreeBuffer(other.handle))
+    extended.recompute()
+    extended.ping()
+
+
+def test_a_freed_buffer_takes_the_stored_graph_along(extended):
+    block = extended.alloc(4096)
+    extended.compute([3], addition(block))
+    extended.ping()
+    extended.post(FreeBuffer(block.handle))
     extended.recompute()
     with pytest.raises(RefusedError, match="GRAPH_RECOMPUTE: the stored graph was forgotten"):
         extended.ping()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringline.errors import NetworkError, PeerError, RefusedError
+from ringline.errors import DeadlineError, NetworkError, PeerError, RefusedError
 from ringline.server import peers
 from ringline.server.peers import Peers
 from ringline.server.policy import PeerPolicy
@@ -77,6 +77,16 @@ def test_a_kept_connection_that_turns_out_dead_is_tried_again_once(prepare):
 
 def test_a_fresh_connection_that_fails_is_not_tried_again(prepare):
     bench = prepare(FakeLink(LOST), FakeLink())
+    assert not bench.transfer()
+    assert bench.opened == [1]
+    assert bench.links[0].closed
+
+
+def test_a_peer_that_is_silent_is_not_asked_twice(prepare):
+    silent = DeadlineError("nothing came for 30 s", peer=HERE, seconds=30)
+    bench = prepare(FakeLink(), FakeLink())
+    assert bench.transfer()
+    bench.links[0].troubles.append(silent)
     assert not bench.transfer()
     assert bench.opened == [1]
     assert bench.links[0].closed

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ringline.errors import NetworkError, RefusedError
-from ringline.wire.commands import Command
+from ringline.wire.commands import EXTENSION_LEVEL, Command
 from ringline.wire.extension import ExtHello, Role
 from ringline.wire.frames import REQUEST_HEADER, request_frame
 from ringline.wire.messages import DeviceCount, GetDeviceMemory, Hello
@@ -81,7 +81,13 @@ def test_the_banner_says_what_the_node_is_and_nothing_follows_it():
     with raw_node("--threads=1") as process:
         banner = read_banner(process)
         text = "\n".join(banner)
-        for fact in ("ggml RPC 7.0.0", "level 3", "llama-cpp-python 0.3.36", "CPU", "MiB free"):
+        for fact in (
+            "ggml RPC 7.0.0",
+            f"level {EXTENSION_LEVEL}",
+            "llama-cpp-python 0.3.36",
+            "CPU",
+            "MiB free",
+        ):
             assert fact in text
         with Client.stock(endpoint_of(banner)) as client:
             client.call(DeviceCount())

@@ -56,6 +56,8 @@ class Stream:
         self._both.register(sock, select.POLLIN | select.POLLOUT)
         self._writing = select.poll()
         self._writing.register(sock, select.POLLOUT)
+        self._ending = select.poll()
+        self._ending.register(sock, select.POLLRDHUP)
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
@@ -127,6 +129,10 @@ class Stream:
     def readable(self, seconds: float) -> bool:
         """Whether something can be read within `seconds`."""
         return self.buffered() > 0 or bool(self._reading.poll(seconds * 1000))
+
+    def hung_up(self) -> bool:
+        """Whether the other end has closed its direction, read or unread bytes notwithstanding."""
+        return bool(self._ending.poll(0))
 
     def send(self, parts: Sequence[Bytes], reader: Callable[[], None] | None = None) -> None:
         """Send all parts, in order.

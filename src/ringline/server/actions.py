@@ -15,10 +15,16 @@ __all__ = ["Action", "actions_for"]
 
 #: a peer may write, and ask whether that has been done; it may read nothing and compute nothing.
 _FOR_PEERS: Final = frozenset(
-    {Command.SET_TENSOR, Command.SET_TENSORS, Command.PEER_BARRIER, Command.PING}
+    {
+        Command.SET_TENSOR,
+        Command.SET_TENSORS,
+        Command.PEER_DATA,
+        Command.PEER_BARRIER,
+        Command.PING,
+    }
 )
 #: these read their bodies piece by piece and stand in no table of handlers.
-_STREAMED: Final = frozenset({Command.SET_TENSOR, Command.SET_TENSORS})
+_STREAMED: Final = frozenset({Command.SET_TENSOR, Command.SET_TENSORS, Command.PEER_DATA})
 #: the replies of the base protocol that have room for "no".
 _REFUSALS: Final[dict[Command, Message]] = {
     Command.ALLOC_BUFFER: AllocBuffer.Reply(0, 0),
@@ -47,6 +53,12 @@ class Action:
     refusal: Message | None
 
 
+def _most(command: Command, role: Role) -> int:
+    """Largest body; a client may only void a ticket by PEER_DATA, which carries no data."""
+    rule = RULES[command]
+    return rule.least if command is Command.PEER_DATA and role is not Role.PEER else rule.most
+
+
 @functools.cache
 def actions_for(role: Role, level: int) -> dict[int, Action]:
     """The commands that a connection of this role and extension level may send, by number."""
@@ -55,7 +67,7 @@ def actions_for(role: Role, level: int) -> dict[int, Action]:
         int(command): Action(
             command,
             RULES[command].least,
-            RULES[command].most,
+            _most(command, role),
             RULES[command].reply is not Reply.NONE,
             HANDLERS.get(command),
             _REFUSALS.get(command),

@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ringline import settings
-from ringline.errors import LibraryError, NetworkError, ProtocolError, RefusedError
+from ringline.errors import LibraryError, NetworkError, ProtocolError, RefusedError, TransferError
+from ringline.net.deadline import Deadline
 from ringline.net.stream import Closed, Stream
 from ringline.server.actions import Action, actions_for
 from ringline.server.context import Context
@@ -29,10 +30,11 @@ from ringline.server.handlers.tensors import set_tensor
 from ringline.server.handover import Handover
 from ringline.server.limits import FAREWELL_TIMEOUT
 from ringline.wire.commands import Command
-from ringline.wire.extension import COUNT, LENGTH
+from ringline.wire.extension import COUNT, LENGTH, PeerData, Role
 from ringline.wire.frames import (
     REPLY_HEADER,
     REQUEST_HEADER,
+    ErrorCode,
     check_request,
     error_frame,
     reply_frame,
@@ -60,7 +62,8 @@ class Connection:
         self._role = handover.role
         self._context = context
         self._actions = actions_for(handover.role, handover.level)
-        self._kept: str | None = None
+        self._kept: tuple[str, int] | None = None
+        context.gone = self._stream.hung_up
         self._debug = settings.debug_level()
 
     def serve(self, greet: Callable[[], bytes] | None) -> None:
@@ -136,16 +139,16 @@ class Connection:
 
     def _perform(self, action: Action, size: int) -> None:
         if action.handler is None:
-            if action.command is Command.SET_TENSOR:
-                self._set_tensor(action, size)
-            else:
-                self._set_tensors(action, size)
+            self._stream_in(action, size)
             return
         body = self._read_body(size)
         if self._kept is not None and action.command is not Command.FREE_BUFFER:
             if action.answered:
-                self._send_error(self._kept)
+                self._send_error(*self._kept)
                 self._kept = None
+            return
+        if action.answered and self._context.reports:
+            self._send_error(self._context.reports.popleft(), ErrorCode.TRANSFER)
             return
         try:
             reply = action.handler(body, self._context)
@@ -179,12 +182,43 @@ class Connection:
         if self._level == 0 and action.refusal is not None:
             self._reply(action.refusal)
         elif action.answered:
-            self._send_error(f"{name}: {error}")
+            self._send_error(f"{name}: {error}", _error_code(error))
         elif self._kept is None:
-            self._kept = f"{name}: {error}"
+            self._kept = f"{name}: {error}", _error_code(error)
 
-    def _send_error(self, text: str) -> None:
-        self._stream.send([error_frame(1, text)])
+    def _send_error(self, text: str, code: int = ErrorCode.REFUSED) -> None:
+        self._stream.send([error_frame(code, text)])
+
+    def _stream_in(self, action: Action, size: int) -> None:
+        """Receive a command whose data go from the network to their final place."""
+        if action.command is Command.SET_TENSOR:
+            self._set_tensor(action, size)
+        elif action.command is Command.SET_TENSORS:
+            self._set_tensors(action, size)
+        else:
+            self._peer_data(size)
+
+    def _peer_data(self, size: int) -> None:
+        """Receive the data of a ticket, or from a client: void a ticket."""
+        head = PeerData.unpack(self._stream.read(PeerData.LAYOUT.size))
+        left = size - PeerData.LAYOUT.size
+        if head.size != left:
+            cause = f"{head.size} bytes are announced, {left} come"
+            raise ProtocolError(cause, command="PEER_DATA")
+        inbox = self._context.session.inbox
+        if self._role is not Role.PEER:
+            inbox.void(head.ticket)
+            return
+        place = inbox.offer(head.ticket, left, Deadline(settings.BULK_TIMEOUT))
+        if place is None:
+            self._stream.skip(left)
+            return
+        try:
+            self._stream.read_into(place)
+        except NetworkError as error:
+            inbox.lost(head.ticket, f"the data broke off ({error.cause})")
+            raise
+        inbox.arrived(head.ticket)
 
     def _set_tensor(self, action: Action, size: int) -> None:
         """Receive a SET_TENSOR of `size` bytes straight into the tensor."""
@@ -234,3 +268,8 @@ class Connection:
                 self._stream.skip(max(1, self._stream.buffered()))
         except (NetworkError, OSError):
             pass
+
+
+def _error_code(error: RefusedError | LibraryError) -> int:
+    """What the error frame's code tells the client to do."""
+    return ErrorCode.TRANSFER if isinstance(error, TransferError) else ErrorCode.REFUSED

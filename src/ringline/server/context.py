@@ -6,6 +6,8 @@ A session is shared by the threads of its connections; a context belongs to one 
 from __future__ import annotations
 
 import mmap
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ringline.errors import RefusedError
@@ -14,9 +16,11 @@ from ringline.ggml.layout import Status
 from ringline.server.buffers import Registry
 from ringline.server.execution import ExecutionLock, LockFiles
 from ringline.server.graphs import StoredGraph
+from ringline.server.inbox import Inbox
 from ringline.server.options import DeviceInfo, ServeOptions
 from ringline.server.peers import Peers
 from ringline.server.policy import PeerPolicy
+from ringline.server.senders import Senders
 
 __all__ = ["Context", "Node", "Session"]
 
@@ -56,6 +60,8 @@ class Session:
     board: mmap.mmap
     registry: Registry
     peers: Peers
+    senders: Senders
+    inbox: Inbox
 
 
 @dataclass(slots=True)
@@ -66,13 +72,21 @@ class Context:
         session: shared with other threads.
         visitor: this connection's number in the session.
         graphs: the stored graph of each device, by its index.
+        reports: failures of what was sent by a worker after its command was done.
+        gone: whether the other end has left; set by the connection.
     """
 
     session: Session
     visitor: int
     graphs: dict[int, StoredGraph] = field(default_factory=dict)
+    reports: deque[str] = field(default_factory=deque)
+    gone: Callable[[], bool] = lambda: False
     _backends: dict[int, Backend] = field(default_factory=dict)
     _turns: dict[int, ExecutionLock] = field(default_factory=dict)
+
+    def report(self, text: str) -> None:
+        """Something that a finished command had left to a worker failed; any thread may say so."""
+        self.reports.append(text)
 
     @property
     def registry(self) -> Registry:

@@ -25,17 +25,28 @@ __all__ = ["StoredGraph", "build_graph"]
 U64 = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StoredGraph:
     """A graph ready to be computed, again and again.
 
     Attributes:
         graph: the C structs.
-        generation: of the registry it was built for; a freed buffer makes it stale.
+        handles: the buffers that hold its tensors.
+        generation: of the registry when they were last seen there.
     """
 
     graph: BuiltGraph
+    handles: frozenset[int]
     generation: int
+
+    def usable(self, registry: Registry) -> bool:
+        """Whether all its buffers are still there; those of other contexts do not matter."""
+        generation = registry.generation
+        if generation != self.generation:
+            if not all(registry.find(handle) for handle in self.handles):
+                return False
+            self.generation = generation
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +79,8 @@ def build_graph(body: GraphBody, registry: Registry) -> StoredGraph:
         structure.nodes,
         structure.tensors["use_count"][structure.nodes],
     )
-    return StoredGraph(graph, generation)
+    handles = np.unique(structure.tensors["buffer"][memory.buffers != 0])
+    return StoredGraph(graph, frozenset(handles.tolist()), generation)
 
 
 def _place(structure: Structure, table: BufferTable) -> _Memory:

@@ -21,6 +21,14 @@ MOST_HEAP: Final = 32 << 20
 MOST_REGIONS: Final = 4096
 #: connections to other nodes that a session keeps for its next transfers.
 MOST_LINKS: Final = 64
+#: data that came before the command that waits for it, all tickets of a session together.
+MOST_INBOX: Final = 256 << 20
+#: tickets of a session, waited for or early.
+MOST_TICKETS: Final = 4096
+#: data that nobody claims is forgotten after this time.
+EXPIRY: Final = 60.0
+#: snapshots that wait to be sent to one destination; then SEND_TENSOR waits too.
+MOST_QUEUED: Final = 256 << 20
 #: data of one GET_TENSORS, all reads together.
 MOST_BATCH: Final = 1 << 30
 #: data of a device without host memory passes through staging memory of this size.

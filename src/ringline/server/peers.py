@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from ringline import settings
-from ringline.errors import CallerError, NetworkError, PeerError, RefusedError
+from ringline.errors import CallerError, DeadlineError, NetworkError, PeerError, RefusedError
 from ringline.net.connect import connect
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
@@ -23,7 +24,7 @@ from ringline.net.stream import Stream
 from ringline.server.limits import MOST_LINKS
 from ringline.server.policy import PeerPolicy
 from ringline.wire.commands import BASE_VERSION, EXTENSION_LEVEL, Command
-from ringline.wire.extension import ExtHello, ExtHelloReply, PeerBarrier, Role
+from ringline.wire.extension import ExtHello, ExtHelloReply, PeerBarrier, PeerData, Role
 from ringline.wire.frames import (
     ERROR_HEADER,
     ERROR_SIZE,
@@ -40,6 +41,8 @@ Bytes = bytes | bytearray | memoryview
 _log = logging.getLogger(__name__)
 _BARRIER = request_frame(Command.PEER_BARRIER)
 _HEAD = REQUEST_HEADER.size
+#: data under this ticket are for nobody: a probe sends them.
+_NO_TICKET = bytes(16)
 #: the level that brought transfers between nodes.
 _LEVEL = 3
 #: an EXT_HELLO reply describes the node's devices in words; more than this is no description.
@@ -82,6 +85,25 @@ class PeerLink:
         self._stream.send([header, body, data, _BARRIER])
         if Result.unpack(self._reply(PeerBarrier.Reply.LAYOUT.size)).value != 1:
             raise PeerError("PEER_BARRIER was not answered with 1", peer=self._stream.peer)
+
+    def post(self, ticket: bytes, data: Bytes) -> None:
+        """Send data under a ticket and do not wait; the destination finds out whose they are.
+
+        Raises:
+            NetworkError: the connection is lost, or took nothing for too long.
+        """
+        head = PeerData(ticket, len(data)).pack()
+        header = REQUEST_HEADER.pack(Command.PEER_DATA, len(head) + len(data))
+        self._stream.send([header, head, data])
+
+    def barrier(self) -> None:
+        """Wait until the destination has done all that was sent.
+
+        Raises:
+            NetworkError: the connection is lost or silent. PeerError: it refuses.
+        """
+        self._stream.send([_BARRIER])
+        self._reply(PeerBarrier.Reply.LAYOUT.size)
 
     def alive(self) -> bool:
         """Whether the connection is idle as it should be: closed or talkative ones are useless."""
@@ -159,6 +181,36 @@ class Peers:
             return False
         return True
 
+    def probe(self, endpoint: str, session: int, size: int) -> tuple[int, int] | None:
+        """Try the way to a session of another node.
+
+        Args:
+            endpoint: where the node is, as the client knows it.
+            session: the destination session there.
+            size: bytes to send, which the destination forgets.
+
+        Returns:
+            Nanoseconds of a round trip and bytes a second; None: it does not get through.
+        """
+        try:
+            link = self.open(endpoint, session)
+        except (CallerError, NetworkError, PeerError) as error:
+            _log.warning("no way to %s: %s; the client takes its own path", endpoint, error)
+            return None
+        try:
+            started = time.perf_counter_ns()
+            link.barrier()
+            first = time.perf_counter_ns()
+            link.post(_NO_TICKET, bytes(size))
+            link.barrier()
+            took = time.perf_counter_ns() - first
+        except (NetworkError, PeerError) as error:
+            _log.warning("the way to %s broke: %s; the client takes its own path", endpoint, error)
+            return None
+        finally:
+            link.close()
+        return first - started, size * 1_000_000_000 // max(took, 1)
+
     def close(self) -> None:
         """Close all idle connections."""
         with self._lock:
@@ -172,12 +224,14 @@ class Peers:
         if link is not None:
             try:
                 self._push(key, link, record, data)
+            except DeadlineError:
+                raise  # it is there, and silent: asking again would only double the wait
             except NetworkError as error:
                 # A peer that was restarted since the last transfer: one more try, from scratch.
                 _log.info("the connection to %s was lost (%s), trying a new one", endpoint, error)
             else:
                 return
-        self._push(key, self._open(endpoint, session), record, data)
+        self._push(key, self.open(endpoint, session), record, data)
 
     def _push(self, key: tuple[str, int], link: PeerLink, record: bytes, data: Bytes) -> None:
         """Use a link and keep it for the next transfer, unless it has failed."""
@@ -191,7 +245,13 @@ class Peers:
             raise
         self._keep(key, link)
 
-    def _open(self, endpoint: str, session: int) -> PeerLink:
+    def open(self, endpoint: str, session: int) -> PeerLink:
+        """A new connection to a session of another node.
+
+        Raises:
+            CallerError: the endpoint cannot be read. RefusedError: it may not be dialled.
+            NetworkError, PeerError: it cannot be reached, or does not want us.
+        """
         address = self._policy.choose(Endpoint.parse(endpoint))
         if address is None:
             raise RefusedError("this node may not dial that address (see --allow-peer)")

@@ -28,10 +28,12 @@ from ringline.server.buffers import Registry
 from ringline.server.connection import Connection
 from ringline.server.context import Context, Node, Session
 from ringline.server.handover import Handover, receive
+from ringline.server.inbox import Inbox
 from ringline.server.limits import MOST_CONNECTIONS
 from ringline.server.log import speak_as
 from ringline.server.options import DeviceInfo
 from ringline.server.peers import Peers
+from ringline.server.senders import Senders
 from ringline.wire.commands import EXTENSION_LEVEL, RULES
 from ringline.wire.extension import ExtHelloReply, Feature, Role
 from ringline.wire.frames import reply_frame
@@ -93,6 +95,7 @@ class _Host:
         first: Handover,
     ) -> None:
         self._control = control
+        peers = Peers(node.policy)
         self._session = Session(
             node=node,
             devices=devices,
@@ -101,7 +104,9 @@ class _Host:
             client=first.client,
             board=board,
             registry=Registry(first.session),
-            peers=Peers(node.policy),
+            peers=peers,
+            senders=Senders(peers),
+            inbox=Inbox(),
         )
         #: guards _holders and _guests.
         self._lock = threading.Lock()

@@ -24,7 +24,7 @@ __all__ = [
 #: what the base protocol calls itself in HELLO: major, minor, patch.
 BASE_VERSION: Final = (7, 0, 0)
 #: the highest extension level that this code speaks.
-EXTENSION_LEVEL: Final = 3
+EXTENSION_LEVEL: Final = 4
 #: size of one tensor record on the wire.
 TENSOR_SIZE: Final = 296
 

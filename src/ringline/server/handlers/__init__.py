@@ -1,8 +1,8 @@
 """One function per command: takes a decoded request and the context, returns a reply or None.
 
 A handler touches no socket. It refuses by RefusedError; what the client sees of that is the
-connection's business. SET_TENSOR and SET_TENSORS are not in this table: their data goes from the
-network to its final place, so connection.py reads them piece by piece (see tensors.set_tensor).
+connection's business. SET_TENSOR, SET_TENSORS and PEER_DATA are not in this table: their data goes
+from the network to its final place, so connection.py reads them piece by piece.
 """
 
 from __future__ import annotations
@@ -11,9 +11,18 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from ringline.server.context import Context
-from ringline.server.handlers import buffers, devices, graphs, ring, tensors
+from ringline.server.handlers import buffers, devices, graphs, rendezvous, ring, tensors
 from ringline.wire.commands import Command
-from ringline.wire.extension import CopyTensorTo, PeerBarrier, Ping, SupportsOp, unpack_get_tensors
+from ringline.wire.extension import (
+    CopyTensorTo,
+    PeerBarrier,
+    Ping,
+    ProbePeer,
+    RecvTensor,
+    SendTensor,
+    SupportsOp,
+    unpack_get_tensors,
+)
 from ringline.wire.graph import GraphBody
 from ringline.wire.messages import (
     AllocBuffer,
@@ -74,5 +83,8 @@ HANDLERS: Final[dict[Command, Handler]] = {
     Command.GET_TENSORS: _handler(unpack_get_tensors, tensors.get_tensors),
     Command.COPY_TENSOR_TO: _handler(CopyTensorTo.unpack, ring.copy_tensor_to),
     Command.PEER_BARRIER: _handler(PeerBarrier.unpack, ring.peer_barrier),
+    Command.SEND_TENSOR: _handler(SendTensor.unpack, rendezvous.send_tensor),
+    Command.RECV_TENSOR: _handler(RecvTensor.unpack, rendezvous.recv_tensor),
+    Command.PROBE_PEER: _handler(ProbePeer.unpack, rendezvous.probe_peer),
     Command.SUPPORTS_OP: _handler(SupportsOp.unpack, devices.supports_op),
 }

@@ -20,8 +20,6 @@ from ringline.wire.messages import (
 )
 from ringline.wire.tensor import Tensor
 
-_MOST_U64 = (1 << 64) - 1
-
 
 def device_count(_: DeviceCount, context: Context) -> Message:
     """How many devices the node lends."""
@@ -35,7 +33,7 @@ def get_alignment(request: GetAlignment, context: Context) -> Message:
 
 def get_max_size(request: GetMaxSize, context: Context) -> Message:
     """Largest buffer of a device."""
-    return GetMaxSize.Reply(min(context.device(request.device).max_size(), _MOST_U64))
+    return GetMaxSize.Reply(context.device(request.device).max_size())
 
 
 def get_device_memory(request: GetDeviceMemory, context: Context) -> Message:

@@ -24,7 +24,7 @@ def graph_recompute(request: GraphRecompute, context: Context) -> None:
     graph = context.graphs.get(request.device)
     if graph is None:
         raise RefusedError(f"there is no stored graph for device {request.device}")
-    if graph.generation != context.registry.generation:
+    if not graph.usable(context.registry):
         del context.graphs[request.device]
-        raise RefusedError("the stored graph was forgotten when a buffer was freed")
+        raise RefusedError("the stored graph was forgotten when one of its buffers was freed")
     context.compute(request.device, graph)

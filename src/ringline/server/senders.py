@@ -1,0 +1,129 @@
+"""Outgoing rendezvous: one worker for each destination, so that no stream waits for a network.
+
+SEND_TENSOR leaves a snapshot here and goes on. A destination is a session of another node; its
+worker sends in the order of the snapshots, over one connection. What cannot be sent is reported to
+the connection that asked, as the error of a command without reply. Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ringline.errors import CallerError, NetworkError, PeerError, RefusedError
+from ringline.server.limits import MOST_LINKS, MOST_QUEUED
+from ringline.server.peers import PeerLink, Peers
+
+__all__ = ["Senders"]
+
+_log = logging.getLogger(__name__)
+#: seconds to wait for room in a destination's queue; then it is as good as dead.
+_ROOM_TIMEOUT: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    ticket: bytes
+    data: bytes
+    report: Callable[[str], None]
+
+
+class Senders:
+    """The workers of one session, by endpoint and destination session."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        #: guards _workers.
+        self._lock = threading.Lock()
+        self._workers: dict[tuple[str, int], _Worker] = {}
+
+    def send(
+        self,
+        endpoint: str,
+        session: int,
+        ticket: bytes,
+        data: bytes,
+        report: Callable[[str], None],
+    ) -> None:
+        """Send data under a ticket; returns at once unless the destination's queue is full.
+
+        Args:
+            endpoint: where the node is, as the client knows it.
+            session: the destination session there.
+            ticket: names the transfer to whoever waits for it.
+            data: a snapshot; nobody may change it.
+            report: gets a sentence where it could not be sent.
+
+        Raises:
+            RefusedError: there are too many destinations, or the queue stays full.
+        """
+        key = (endpoint, session)
+        with self._lock:
+            worker = self._workers.get(key)
+            if worker is None:
+                if len(self._workers) >= MOST_LINKS:
+                    raise RefusedError(f"this session sends to {MOST_LINKS} destinations already")
+                worker = self._workers[key] = _Worker(self._peers, endpoint, session)
+        worker.put(_Parcel(ticket, data, report))
+
+
+class _Worker:
+    """Sends parcels to one destination, in order; its thread ends with the process."""
+
+    def __init__(self, peers: Peers, endpoint: str, session: int) -> None:
+        self._peers = peers
+        self._endpoint = endpoint
+        self._session = session
+        self._link: PeerLink | None = None
+        #: guards _queued.
+        self._room = threading.Condition()
+        self._queued = 0
+        self._parcels: queue.SimpleQueue[_Parcel] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=f"to {endpoint}", daemon=True).start()
+
+    def put(self, parcel: _Parcel) -> None:
+        """Queue a parcel; waits while the queue holds more than MOST_QUEUED bytes."""
+        with self._room:
+            if not self._room.wait_for(lambda: self._queued < MOST_QUEUED, _ROOM_TIMEOUT):
+                raise RefusedError(
+                    f"{self._endpoint} has taken no data for {_ROOM_TIMEOUT:g} s, "
+                    f"{self._queued} bytes wait for it"
+                )
+            self._queued += len(parcel.data)
+        self._parcels.put(parcel)
+
+    def _work(self) -> None:
+        while True:
+            parcel = self._parcels.get()
+            try:
+                self._deliver(parcel)
+            except (CallerError, NetworkError, PeerError) as error:
+                text = f"cannot send ticket {parcel.ticket.hex()} to {self._endpoint}: {error}"
+                _log.warning("%s", text)
+                parcel.report(text)
+            except Exception as error:
+                _log.exception("a transfer to %s failed by an error of ours", self._endpoint)
+                parcel.report(f"cannot send to {self._endpoint}: {error}")
+            finally:
+                with self._room:
+                    self._queued -= len(parcel.data)
+                    self._room.notify_all()
+
+    def _deliver(self, parcel: _Parcel) -> None:
+        link = self._link
+        if link is not None and not link.alive():
+            # The other end restarted, or refused something: start anew.
+            link.close()
+            link = None
+        if link is None:
+            link = self._link = self._peers.open(self._endpoint, self._session)
+        try:
+            link.post(parcel.ticket, parcel.data)
+        except BaseException:
+            link.close()
+            self._link = None
+            raise
