@@ -5,12 +5,13 @@
     |   +-- BusyError         too much is asked at once: the same may work later
     +-- EngineError       the engine has ended: start another one
     +-- LibraryError      the installed llama-cpp-python: missing, other version, other layout
-    +-- NetworkError      the way to a peer: refused, lost, silent, not speaking our protocol
-    |   +-- DeadlineError     a wait that ran out; says who was waited for and for what
-    +-- PeerError         the peer itself: it broke the protocol, or answered with an error
-        +-- ProtocolError     bytes that the protocol does not allow
-        +-- RefusedError      a request that the peer, or we as its peer, refuses
-            +-- TransferError     a rendezvous of two nodes failed: decode the step again
+    +-- RemoteError       another process of a ring
+        +-- NetworkError      the way to it: refused, lost, silent, not speaking our protocol
+        |   +-- DeadlineError     a wait that ran out; says who was waited for and for what
+        +-- PeerError         the peer itself: it broke the protocol, or answered with an error
+            +-- ProtocolError     bytes that the protocol does not allow
+            +-- RefusedError      a request that the peer, or we as its peer, refuses
+                +-- TransferError     a rendezvous of two nodes failed: decode the step again
 
 Errors keep their facts as attributes and build one sentence from them; `str(error)` is what a
 person reads. Foreign exceptions are turned into these once, at the seam where they appear.
@@ -30,6 +31,7 @@ __all__ = [
     "PeerError",
     "ProtocolError",
     "RefusedError",
+    "RemoteError",
     "RinglineError",
     "TransferError",
 ]
@@ -55,52 +57,15 @@ class LibraryError(RinglineError):
     """The ggml or llama library is missing or is not the one ringline was written for."""
 
 
-class NetworkError(RinglineError):
-    """The way to a peer failed.
+class RemoteError(RinglineError):
+    """Something that another process of a ring, or the way to it, did not do.
 
     Attributes:
-        peer: endpoint of the peer, `host:port`.
+        peer: endpoint of the peer, `host:port`; "" where it is not known here.
         command: the command that was under way, or None.
         cause: what happened, in words.
         since: names of the commands sent since the last good reply, oldest first.
     """
-
-    def __init__(
-        self,
-        cause: str,
-        *,
-        peer: str,
-        command: str | None = None,
-        since: Sequence[str] = (),
-    ) -> None:
-        self.peer = peer
-        self.command = command
-        self.cause = cause
-        self.since = tuple(since)
-        super().__init__(cause)
-
-    def __str__(self) -> str:
-        return sentence(self.peer, self.command, self.cause, self.since)
-
-
-class DeadlineError(NetworkError):
-    """A wait ran out of time. Attributes as NetworkError, and `seconds`, the time given."""
-
-    def __init__(
-        self,
-        cause: str,
-        *,
-        peer: str,
-        seconds: float,
-        command: str | None = None,
-        since: Sequence[str] = (),
-    ) -> None:
-        self.seconds = seconds
-        super().__init__(cause, peer=peer, command=command, since=since)
-
-
-class PeerError(RinglineError):
-    """The peer broke the protocol or refused. Attributes as NetworkError."""
 
     def __init__(
         self,
@@ -118,6 +83,30 @@ class PeerError(RinglineError):
 
     def __str__(self) -> str:
         return sentence(self.peer, self.command, self.cause, self.since)
+
+
+class NetworkError(RemoteError):
+    """The way to a peer failed."""
+
+
+class DeadlineError(NetworkError):
+    """A wait ran out of time. `seconds` is the time that was given."""
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        peer: str,
+        seconds: float,
+        command: str | None = None,
+        since: Sequence[str] = (),
+    ) -> None:
+        self.seconds = seconds
+        super().__init__(cause, peer=peer, command=command, since=since)
+
+
+class PeerError(RemoteError):
+    """The peer broke the protocol or refused."""
 
 
 class ProtocolError(PeerError):

@@ -18,8 +18,8 @@ import logging
 import threading
 
 from ringline.client.counters import Traffic
-from ringline.client.replies import Expected, Failure, Replies
-from ringline.errors import DeadlineError, NetworkError, PeerError, ProtocolError
+from ringline.client.replies import Expected, Replies
+from ringline.errors import DeadlineError, NetworkError, ProtocolError, RemoteError
 from ringline.net.stream import Stream
 from ringline.settings import debug_level
 from ringline.wire.commands import Command
@@ -56,7 +56,7 @@ class Connection:
         self._since: list[str] = []  # names of the commands not known to be done
         self._sent = self._done = 0  # numbers of the last command sent, and known to be done
         self._to_drain: list[Expected] = []  # what expect() promised; errors come out of drain()
-        self._error: Failure | None = None
+        self._error: RemoteError | None = None
         self._debug = debug_level()
         self.replies = Replies(stream, self.lock, finish=self._finish, lost=self._broken)
 
@@ -76,7 +76,7 @@ class Connection:
         return self._sent > self._done
 
     @property
-    def error(self) -> Failure | None:
+    def error(self) -> RemoteError | None:
         """Why it is broken; None while it is well."""
         return self._error
 
@@ -180,11 +180,11 @@ class Connection:
         with self.lock:
             mine = [expected for expected in self._to_drain if expected.owner == me]
             self._to_drain = [expected for expected in self._to_drain if expected.owner != me]
-        failure: Failure | None = None
+        failure: RemoteError | None = None
         for expected in mine:
             try:
                 self.replies.wait(expected)
-            except (NetworkError, PeerError) as error:
+            except RemoteError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -201,7 +201,7 @@ class Connection:
         if self._error is None:
             try:
                 self.flush()
-            except (NetworkError, PeerError) as error:
+            except RemoteError as error:
                 _log.debug("closing: %s", error)
         with self.lock:
             self._error = self._error or NetworkError("closed by us", peer=self.peer)
@@ -250,7 +250,7 @@ class Connection:
         del self._since[: head.number - self._done]
         self._done = head.number
 
-    def _broken(self, error: Failure) -> Failure:
+    def _broken(self, error: RemoteError) -> RemoteError:
         """Make an error say what was under way, and keep it."""
         with self.lock:
             if self._error is None:
@@ -261,7 +261,9 @@ class Connection:
                 self.replies.fail_all(self._error)
             return self._error
 
-    def _named(self, error: Failure, command: str | None) -> Failure:
+    def _named(self, error: RemoteError, command: str | None) -> RemoteError:
+        if error.peer not in ("", self.peer):
+            return error  # another node's: found gone while this one was waited for
         peer, cause, since = self.peer, error.cause, self._since[:]
         if isinstance(error, DeadlineError):
             seconds = error.seconds

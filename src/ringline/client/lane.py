@@ -120,6 +120,16 @@ class Lane:
             ticket.source.edge(ticket.target).failed()
         raise failure
 
+    def waiting(self) -> list[str]:
+        """Who owes this lane a reply now, and to which command; any thread may ask."""
+        owing = []
+        for node, connection in self._by_node.items():
+            with connection.lock:
+                commands = [expected.command.name for expected in connection.replies.queue]
+            if commands:
+                owing.append(f"node {node.endpoint} ({commands[0]})")
+        return owing
+
     def close(self) -> None:
         """Close the connections that are this lane's own; may be called again."""
         for node, connection in self._by_node.items():

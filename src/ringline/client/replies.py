@@ -16,9 +16,9 @@ from typing import Final
 from ringline.errors import (
     DeadlineError,
     NetworkError,
-    PeerError,
     ProtocolError,
     RefusedError,
+    RemoteError,
     TransferError,
 )
 from ringline.net.deadline import Deadline
@@ -37,8 +37,6 @@ __all__ = ["Expected", "Replies"]
 #: seconds between two looks at what else may have happened while a reply is waited for.
 _LOOK: Final = 0.5
 
-Failure = NetworkError | PeerError
-
 
 @dataclass(slots=True, eq=False)
 class Expected:
@@ -55,7 +53,7 @@ class Expected:
     body: bytes = b""
     done: int = -1  # bytes of a target received; -1: the header has not come
     finished: bool = False
-    error: Failure | None = None
+    error: RemoteError | None = None
     owner: int = field(default_factory=threading.get_ident)
 
 
@@ -72,7 +70,7 @@ class Replies:
         lock: threading.RLock,
         *,
         finish: Callable[[Expected, int], None],
-        lost: Callable[[Failure], Failure],
+        lost: Callable[[RemoteError], RemoteError],
     ) -> None:
         self._stream = stream
         self._lock = lock
@@ -121,7 +119,7 @@ class Replies:
         finally:
             self._stop_reading()
 
-    def fail_all(self, error: Failure) -> None:
+    def fail_all(self, error: RemoteError) -> None:
         """Nothing will come any more."""
         with self._lock:
             for expected in self.queue:
