@@ -66,9 +66,11 @@ def listen(endpoint: Endpoint, *, backlog: int = 128) -> socket.socket:
         CallerError: the address cannot be bound; says why.
     """
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(
+        found = socket.getaddrinfo(
             endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        )
+        # A name may have both kinds of address; clients of llama.cpp know IPv4 only.
+        family, kind, proto, _, address = min(found, key=lambda a: a[0] != socket.AF_INET)
         sock = socket.socket(family, kind, proto)
     except OSError as error:
         raise CallerError(f"cannot listen on {endpoint}: {error.strerror}") from None
