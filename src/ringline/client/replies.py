@@ -108,9 +108,9 @@ class Replies:
             raise wanted.error
 
     def take_some(self) -> None:
-        """Called while a send waits: take what has come, without waiting for more."""
+        """Take what has come of the next reply, without waiting for more."""
         with self._lock:
-            if self._reading or not self.queue:
+            if self._reading or not self.queue or not self._stream.readable(0):
                 return
             self._reading = True
             head = self.queue[0]

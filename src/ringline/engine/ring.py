@@ -11,42 +11,42 @@ the process lives, and a new Ring over other nodes may be made at once.
 from __future__ import annotations
 
 import os
+import pathlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-from ringline.client.counters import Window
 from ringline.client.edge import Path
 from ringline.client.ring import RemoteDevices
-from ringline.engine.generation import Generation, PromptProgress
 from ringline.engine.local_nodes import LocalNodes
+from ringline.engine.model_size import ModelSize
+from ringline.engine.placement import Candidate, Stage, balanced_shares, order_devices
 from ringline.engine.plan import choose_devices, split_layers
-from ringline.engine.ring_context import RingContext
-from ringline.errors import CallerError, RinglineError
+from ringline.engine.ring_model import (
+    DEFAULT_BATCH,
+    DEFAULT_CONTEXT,
+    DEFAULT_UBATCH,
+    PlacedModel,
+    RingModel,
+    explained,
+)
+from ringline.errors import CallerError
 from ringline.ggml.devices import cpu_device
 from ringline.llama.model import Model
-from ringline.llama.sampler import Sampler, SamplingParams
 from ringline.net.endpoint import Endpoint
 
-__all__ = ["Ring", "RingModel", "Stage"]
-
-T = TypeVar("T")
+__all__ = [
+    "CPU",
+    "DEFAULT_BATCH",
+    "DEFAULT_CONTEXT",
+    "DEFAULT_UBATCH",
+    "Ring",
+    "RingModel",
+    "Stage",
+]
 
 #: the name that stands for this machine's own CPU in a list of devices.
 CPU: Final = "CPU"
-DEFAULT_CONTEXT: Final = 4096
-DEFAULT_BATCH: Final = 2048
-DEFAULT_UBATCH: Final = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One device of a plan: its name, where it is ("" for this machine), its number of layers."""
-
-    device: str
-    endpoint: str
-    n_layers: int
 
 
 class Ring:
@@ -112,12 +112,12 @@ class Ring:
         repack: bool = True,
         progress: Callable[[float], bool | None] | None = None,
     ) -> RingModel:
-        """Load a GGUF file over the ring.
+        """Load a GGUF file over the ring, with one context for one prompt at a time.
 
         Args:
             path: the file, or the first of its shards.
             devices: names in the order of the stages; empty: all remote devices.
-            tensor_split: relative share of layers of each device; empty: by free memory.
+            tensor_split: relative share of layers of each device; empty: by time (`balance`).
             n_gpu_layers: layers on the devices, counted from the end; negative: all.
             n_ctx: context, tokens; 0: what the model was trained for.
             n_batch: most tokens in one decode.
@@ -131,33 +131,77 @@ class Ring:
             CallerError: a name, a share or the file cannot be used. NetworkError, PeerError: a node
                 failed. LibraryError: the local ggml or libllama cannot be used.
         """
-        chosen = choose_devices(devices, [*self.devices, CPU]) if devices else self.devices
+        placed = self.place(
+            path,
+            devices=devices,
+            tensor_split=tensor_split,
+            n_gpu_layers=n_gpu_layers,
+            n_ctx=n_ctx,
+            n_threads=n_threads,
+            repack=repack,
+            progress=progress,
+        )
+        try:
+            context = placed.context(n_ctx=n_ctx, n_batch=n_batch, n_ubatch=n_ubatch)
+        except BaseException:
+            placed.close()
+            raise
+        return RingModel(self, placed, context)
+
+    def place(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        devices: Sequence[str] = (),
+        tensor_split: Sequence[float] = (),
+        n_gpu_layers: int = -1,
+        n_ctx: int = DEFAULT_CONTEXT,
+        n_threads: int | None = None,
+        repack: bool = True,
+        progress: Callable[[float], bool | None] | None = None,
+    ) -> PlacedModel:
+        """Load a GGUF file over the ring, without a context: for an engine.
+
+        Args:
+            path: the file, or the first of its shards.
+            devices: as for load(), and so are the others.
+            tensor_split: relative share of layers of each device.
+            n_gpu_layers: layers on the devices.
+            n_ctx: tokens of context of all contexts together, for which room is left.
+            n_threads: CPU threads of each context.
+            repack: whether this machine's CPU may re-order its weights.
+            progress: gets the loaded share.
+
+        Raises:
+            RinglineError: as load().
+        """
+        chosen, reason = self._choose(devices)
         if len(tensor_split) > len(chosen):
             raise CallerError(f"{len(tensor_split)} shares for {len(chosen)} devices")
+        shares = list(tensor_split)
+        if len(chosen) > 1 and not shares:
+            size = ModelSize.read(pathlib.Path(path))
+            shares = balanced_shares(size, chosen, n_gpu_layers=n_gpu_layers, n_ctx=n_ctx)
+        model = explained(
+            self.remote,
+            lambda: Model.load(
+                path,
+                devices=[self._address(candidate.device) for candidate in chosen],
+                tensor_split=shares,
+                n_gpu_layers=n_gpu_layers,
+                repack=repack,
+                progress=progress,
+                check=self.remote.check,
+            ),
+        )
+        self.before_close(model.close)
+        stages = _stages(chosen, shares, n_gpu_layers, model.n_layer)
         threads = n_threads or max(1, (os.cpu_count() or 2) // 2)
-        stack = ExitStack()
-        try:
-            model = stack.enter_context(
-                self._load(path, chosen, tensor_split, n_gpu_layers, repack, progress)
-            )
-            context = stack.enter_context(
-                self._guarded(
-                    lambda: RingContext(
-                        model,
-                        self.remote,
-                        n_ctx=n_ctx,
-                        n_batch=n_batch,
-                        n_ubatch=n_ubatch,
-                        n_threads=threads,
-                    )
-                )
-            )
-        except BaseException:
-            stack.close()
-            raise
-        self._resources.push(stack)
-        stages = self._stages(chosen, tensor_split, n_gpu_layers, model.n_layer)
-        return RingModel(self, model, context, stages, stack)
+        return PlacedModel(self.remote, model, stages, reason, threads)
+
+    def before_close(self, close: Callable[[], None]) -> None:
+        """Call this when the ring closes, before what was opened earlier is closed."""
+        self._resources.callback(close)
 
     def close(self) -> None:
         """Close models, connections and own nodes; may be called again."""
@@ -169,115 +213,29 @@ class Ring:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _load(
-        self,
-        path: str | os.PathLike[str],
-        chosen: Sequence[str],
-        tensor_split: Sequence[float],
-        n_gpu_layers: int,
-        repack: bool,
-        progress: Callable[[float], bool | None] | None,
-    ) -> Model:
-        return self._guarded(
-            lambda: Model.load(
-                path,
-                devices=[self._address(name) for name in chosen],
-                tensor_split=tensor_split,
-                n_gpu_layers=n_gpu_layers,
-                repack=repack,
-                progress=progress,
-                check=self.remote.check,
-            )
-        )
+    def _choose(self, devices: Sequence[str]) -> tuple[list[Candidate], str]:
+        """The devices to use in the order of the stages, and why it is that order."""
+        if not devices:
+            return order_devices([self._candidate(name) for name in self.devices])
+        names = choose_devices(devices, [*self.devices, CPU])
+        return [self._candidate(name) for name in names], "devices in the order named"
 
-    def _guarded(self, call: Callable[[], T]) -> T:
-        """Run a call into libllama; where it gives up, the node's own reason wins."""
-        try:
-            return call()
-        except RinglineError:
-            self.remote.failures.explain()
-            raise
+    def _candidate(self, name: str) -> Candidate:
+        if name == CPU:
+            return Candidate(CPU, "", cpu_device().memory()[0])
+        device = self.remote.devices[self.devices.index(name)]
+        return Candidate(name, str(device.node.endpoint), device.memory()[0])
 
     def _address(self, name: str) -> int:
         if name == CPU:
             return cpu_device().address
         return self.remote.handles[self.devices.index(name)].address
 
-    def _stages(
-        self, chosen: Sequence[str], shares: Sequence[float], n_gpu_layers: int, n_layer: int
-    ) -> list[Stage]:
-        places = {d.name: str(d.node.endpoint) for d in self.remote.devices}
-        if not chosen:
-            return [Stage(CPU, "", n_layer + 1)]
-        weights = list(shares) or [
-            float(cpu_device().memory()[0] if name == CPU else self._free(name)) for name in chosen
-        ]
-        counts = split_layers(n_layer, n_gpu_layers, weights)
-        return [Stage(n, places.get(n, ""), c) for n, c in zip(chosen, counts, strict=True)]
 
-    def _free(self, name: str) -> int:
-        return self.remote.devices[self.devices.index(name)].memory()[0]
-
-
-class RingModel:
-    """A model loaded over a ring, with one context. A context manager.
-
-    Attributes:
-        model: its facts and vocabulary.
-        context: decodes.
-        stages: which device holds how many layers.
-        window: the traffic of decode steps (one token after the prompt) so far.
-    """
-
-    def __init__(
-        self, ring: Ring, model: Model, context: RingContext, stages: list[Stage], stack: ExitStack
-    ) -> None:
-        self.ring = ring
-        self.model = model
-        self.context = context
-        self.stages = stages
-        self.window = Window(ring.remote.counters)
-        self._stack = stack
-
-    def generate(
-        self,
-        prompt: str,
-        *,
-        n_predict: int = -1,
-        sampling: SamplingParams | None = None,
-        progress: PromptProgress | None = None,
-        special: bool = False,
-    ) -> Generation:
-        """Continue a prompt: iterate over the result for pieces of text.
-
-        Args:
-            prompt: text; the names of control tokens in it are understood.
-            n_predict: most tokens; negative: until the text ends or the context is full.
-            sampling: how tokens are chosen; None: greedy.
-            progress: called after each chunk of the prompt with tokens done and in all.
-            special: whether control tokens are shown in the text.
-
-        Raises:
-            CallerError: the prompt is empty or does not fit. While iterating also NetworkError and
-                PeerError: a node failed.
-        """
-        tokens = self.model.tokenize(prompt, parse_special=True)
-        return Generation(
-            self.context,
-            Sampler(self.model, sampling or SamplingParams(temperature=0.0)),
-            tokens,
-            n_predict=n_predict,
-            progress=progress,
-            special=special,
-            observer=self.window,
-        )
-
-    def close(self) -> None:
-        """Free the context and the model, here and on the nodes; may be called again."""
-        self._stack.close()
-
-    def __enter__(self) -> RingModel:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+def _stages(
+    chosen: Sequence[Candidate], shares: Sequence[float], n_gpu_layers: int, n_layer: int
+) -> list[Stage]:
+    if not chosen:
+        return [Stage(CPU, "", n_layer + 1)]
+    counts = split_layers(n_layer, n_gpu_layers, shares or [1.0] * len(chosen))
+    return [Stage(c.device, c.endpoint, n) for c, n in zip(chosen, counts, strict=True)]

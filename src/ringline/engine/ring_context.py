@@ -6,6 +6,7 @@ Created, used and closed by one thread at a time.
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from typing import Final
 
 from ringline.client.ring import RemoteDevices
@@ -80,6 +81,14 @@ class RingContext(Context):
                         self.seq_rm(seq_id, position)
                 else:
                     return
+
+    def bound(self) -> AbstractContextManager[None]:
+        """Bind the lane to this thread: for reading logits, which may ask the nodes as well."""
+        return self._lane.bound()
+
+    def waiting(self) -> list[str]:
+        """Who owes a reply to the step under way, and to which command; any thread may ask."""
+        return self._lane.waiting()
 
     def close(self) -> None:
         """Free the context and close its lane; a second call does nothing."""

@@ -168,7 +168,11 @@ def _alloc_size(address: int, tensor: int) -> int:
 
 @guard(_F(None, _P), None)
 def _free_buffer(address: int) -> None:
-    owners.pop(address).provider.free()
+    owner = owners.pop(address)  # from here on the guard does not find it
+    try:
+        owner.provider.free()
+    except BaseException as error:
+        owner.fail(error)
 
 
 @guard(_F(_P, _P), 0)
@@ -212,7 +216,11 @@ def _clear(address: int, value: int) -> None:
 
 @guard(_F(None, _P), None)
 def _stream_free(address: int) -> None:
-    owners.pop(address).provider.close()
+    owner = owners.pop(address)
+    try:
+        owner.provider.close()
+    except BaseException as error:
+        owner.fail(error)
 
 
 @guard(_F(None, _P, _P, _P, _SIZE, _SIZE), None)

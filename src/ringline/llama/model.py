@@ -148,6 +148,19 @@ class Model:
         return int(self._library.llama_model_n_ctx_train(self.handle))
 
     @property
+    def forgets_partly(self) -> bool:
+        """Whether a sequence can be cut at any position and goes on from there.
+
+        A recurrent state has no positions, and a sliding window has lost those before it.
+        """
+        library, handle = self._library, self.handle
+        return not (
+            library.llama_model_is_recurrent(handle)
+            or library.llama_model_is_hybrid(handle)
+            or library.llama_model_n_swa(handle) > 0
+        )
+
+    @property
     def n_params(self) -> int:
         """Number of parameters."""
         return int(self._library.llama_model_n_params(self.handle))

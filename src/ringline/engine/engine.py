@@ -1,0 +1,242 @@
+"""Many requests at once over a ring.
+
+    with Ring(["10.0.0.1:50052", "10.0.0.2:50052"]) as ring:
+        with Engine(ring, "model.gguf", parallel=8, n_ctx=8192) as engine:
+            jobs = [engine.submit(prompt, n_predict=64) for prompt in prompts]
+            for job in jobs:
+                print(job.result().text)
+
+Any thread may submit, read and cancel. Every job ends exactly once: done, cancelled, or failed with
+the cause. A node that fails ends all jobs; then a new engine over other nodes may be made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final, Self
+
+from ringline.engine.capacity import Capacity
+from ringline.engine.desk import Desk
+from ringline.engine.events import Sink
+from ringline.engine.group import Group, GroupFacts
+from ringline.engine.job import Job, Request
+from ringline.engine.metrics import EngineMetrics
+from ringline.engine.model_size import ModelSize
+from ringline.engine.placement import n_groups_for
+from ringline.engine.ring import Ring
+from ringline.engine.ring_context import RingContext
+from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, DEFAULT_UBATCH, PlacedModel
+from ringline.engine.step import Limits
+from ringline.engine.watchdog import Watchdog
+from ringline.errors import EngineError
+from ringline.llama.model import Model
+from ringline.llama.sampler import Sampler, SamplingParams
+
+__all__ = ["DEFAULT_PARALLEL", "GREEDY", "STEP_DEADLINE", "Engine"]
+
+DEFAULT_PARALLEL: Final = 4
+#: seconds in one step after which the log says who is waited for.
+STEP_DEADLINE: Final = 30.0
+GREEDY: Final = SamplingParams(temperature=0.0)
+
+
+class Engine:
+    """Groups over one model, and the desk before them. A context manager.
+
+    Attributes:
+        model: the model's facts and vocabulary.
+        stages: which device holds how many layers.
+        capacity: slots, context of a request, cost of the KV cache; `describe()` says it.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        model: PlacedModel | str | os.PathLike[str],
+        *,
+        parallel: int = DEFAULT_PARALLEL,
+        groups: int | None = None,
+        n_ctx: int = DEFAULT_CONTEXT,
+        n_batch: int = DEFAULT_BATCH,
+        n_ubatch: int = DEFAULT_UBATCH,
+        queue: int | None = None,
+        step_deadline: float = STEP_DEADLINE,
+    ) -> None:
+        """Make the groups' contexts.
+
+        Args:
+            ring: where the model runs.
+            model: a placed model, or a GGUF file, which is then placed as `Ring.place` does it.
+            parallel: most requests at once; the others wait.
+            groups: number of groups; None: two where there are several stages, else one.
+            n_ctx: tokens of context of all requests together, each gets an equal part; 0: for each
+                what the model was trained for.
+            n_batch: most tokens of a step of prompts alone.
+            n_ubatch: most tokens of a step in which a text is being generated: what the others'
+                prompts may add to the time of a token is bounded by this.
+            queue: most requests that wait; None: any number.
+            step_deadline: seconds in one step after which the log says who is waited for.
+
+        Raises:
+            CallerError: a number makes no sense, or there is no memory.
+            NetworkError, PeerError: a node failed. LibraryError: libllama cannot be used.
+        """
+        self._resources = ExitStack()
+        try:
+            placed = self._placed(ring, model, n_ctx)
+            self.model, self.stages = placed.model, placed.stages
+            share = Capacity.share(
+                parallel=parallel,
+                groups=groups or n_groups_for(placed.stages, parallel),
+                n_ctx=n_ctx,
+                n_ctx_train=placed.model.n_ctx_train,
+            )
+            # Before there are contexts: libllama aborts where a piece is smaller than its slots.
+            limits = Limits(
+                share.slots,
+                share.n_ctx,
+                budget=n_ubatch,
+                prompt_budget=n_batch,
+                reuse=placed.model.forgets_partly,
+                queue=queue,
+            )
+            self._groups = self._open_groups(placed, share, n_batch, n_ubatch)
+            facts = [group.facts() for group in self._groups]
+            self.capacity = _measured(share, facts, placed.model)
+            self._desk = Desk(_as_made(limits, facts))
+            self._watch(step_deadline)
+        except BaseException:
+            self._resources.close()
+            raise
+        cause = EngineError("the engine was closed before this job ended")
+        self._resources.callback(self._desk.close, cause)
+        for group in self._groups:
+            group.begin(self._desk)
+
+    def submit(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        n_predict: int = -1,
+        sampling: SamplingParams = GREEDY,
+        stop: Sequence[str] = (),
+        logprobs: int | None = None,
+        special: bool = False,
+        sink: Sink | None = None,
+    ) -> Job:
+        """Take a prompt in.
+
+        Args:
+            prompt: text, in which the names of control tokens are understood, or tokens.
+            n_predict: most tokens; negative: until the text ends or the context is full.
+            sampling: how tokens are chosen.
+            stop: strings that end the text and are not shown.
+            logprobs: how many of the likeliest tokens are named with each; None: no logprobs.
+            special: whether control tokens are shown in the text.
+            sink: takes the job's events, instead of whoever iterates over it or awaits its result.
+
+        Raises:
+            CallerError: the prompt or the request cannot be used. BusyError: the queue is full.
+            RinglineError: why the engine has ended.
+        """
+        request = Request(n_predict, sampling, tuple(stop), logprobs, special)
+        return self.submit_request(prompt, request, sink=sink)
+
+    def submit_request(
+        self, prompt: str | Sequence[int], request: Request, *, sink: Sink | None = None
+    ) -> Job:
+        """Take a prompt in; as submit().
+
+        Raises:
+            RinglineError: as submit().
+        """
+        tokens = (
+            self.model.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else prompt
+        )
+        sampler = _sampler(self.model, request.sampling, tokens)
+        job = Job(
+            tokens,
+            request,
+            vocabulary=self.model,
+            sampler=sampler,
+            sink=sink,
+            cancel=self._desk.cancel,
+        )
+        self._desk.submit(job)
+        return job
+
+    def metrics(self) -> EngineMetrics:
+        """What the engine has done so far, and does now."""
+        return self._desk.metrics()
+
+    def close(self) -> None:
+        """End all jobs, wait for the steps under way, free the contexts; may be called again."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _placed(
+        self, ring: Ring, model: PlacedModel | str | os.PathLike[str], n_ctx: int
+    ) -> PlacedModel:
+        """The model, which the engine closes if it has placed it."""
+        if not isinstance(model, PlacedModel):
+            model = self._resources.enter_context(ring.place(model, n_ctx=n_ctx))
+        # From here on the ring must not close the model before the groups have ended.
+        ring.before_close(self.close)
+        return model
+
+    def _open_groups(
+        self, placed: PlacedModel, share: Capacity, n_batch: int, n_ubatch: int
+    ) -> list[Group]:
+        """Make all contexts at once: each allocates buffers on every node."""
+        groups = []
+        for index, n_slots in enumerate(share.slots):
+
+            def open_context(n_slots: int = n_slots) -> RingContext:
+                return placed.context(
+                    n_ctx=share.n_ctx * n_slots,
+                    n_batch=n_batch,
+                    n_ubatch=n_ubatch,
+                    n_seq_max=n_slots,
+                )
+
+            groups.append(Group(index, open_context))
+            self._resources.callback(groups[-1].join)
+        return groups
+
+    def _watch(self, deadline: float) -> None:
+        groups = self._groups
+        watchdog = Watchdog(self._desk, lambda i: groups[i].waiting(), deadline=deadline)
+        self._resources.callback(watchdog.close)
+
+
+def _measured(share: Capacity, facts: Sequence[GroupFacts], model: Model) -> Capacity:
+    """What libllama made of the sizes that were asked for, and what the caches take then."""
+    n_ctx = min(fact.n_ctx for fact in facts)
+    n_tokens = sum(n * fact.n_ctx for n, fact in zip(share.slots, facts, strict=True))
+    return Capacity(share.slots, n_ctx, n_tokens * ModelSize.read(model.path).kv)
+
+
+def _as_made(limits: Limits, facts: Sequence[GroupFacts]) -> Limits:
+    """The limits, with the sizes as libllama took them."""
+    return replace(
+        limits,
+        n_ctx=min(fact.n_ctx for fact in facts),
+        budget=min(fact.n_ubatch for fact in facts),
+        prompt_budget=min(fact.n_batch for fact in facts),
+    )
+
+
+def _sampler(model: Model, params: SamplingParams, prompt: Sequence[int]) -> Sampler:
+    """A sampler that has seen as much of the prompt as its penalties look back."""
+    sampler = Sampler(model, params)
+    for token in prompt[max(0, len(prompt) - params.penalty_last_n) :]:
+        sampler.accept(token)
+    return sampler

@@ -1,0 +1,109 @@
+"""Slots: places in a group for one task each, and what the KV cache of each still holds. Pure.
+
+A slot is a sequence of its group's context. When its task ends the cache is kept, so that a prompt
+that begins alike need not be decoded from its first token. Counts are tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from ringline.engine.task import Task, TaskState
+
+__all__ = ["Slot", "SlotGroup", "TaskT", "choose_slot", "common_prefix"]
+
+TaskT = TypeVar("TaskT", bound=Task)
+
+
+@dataclass(slots=True, eq=False)
+class Slot(Generic[TaskT]):
+    """One sequence of a context.
+
+    Attributes:
+        index: the sequence's number.
+        task: who has it; None where it is free.
+        cached: tokens in its KV cache, by position.
+        stale: the context still holds positions after `cached`; they go before the next decode.
+        freed_at: when it was last freed, on a clock that counts such events; 0: never used.
+    """
+
+    index: int
+    task: TaskT | None = None
+    cached: list[int] = field(default_factory=list)
+    stale: bool = False
+    freed_at: int = 0
+
+    def common(self, prompt: Sequence[int]) -> int:
+        """How many tokens of the prompt need not be decoded: all but one at the most.
+
+        The last one is decoded again even if the cache has it: its logits are needed.
+        """
+        return min(common_prefix(self.cached, prompt), len(prompt) - 1)
+
+    def take(self, task: TaskT, n_kept: int) -> None:
+        """Give the slot to a task that uses the first `n_kept` tokens of its cache."""
+        task.enter(TaskState.PROMPT)
+        task.n_reused = n_kept
+        self.task = task
+        self.stale = self.stale or n_kept < len(self.cached)
+        del self.cached[n_kept:]
+
+
+@dataclass(slots=True)
+class SlotGroup(Generic[TaskT]):
+    """The slots of one context."""
+
+    index: int
+    slots: list[Slot[TaskT]]
+
+    @property
+    def busy(self) -> list[Slot[TaskT]]:
+        """Slots that have a task."""
+        return [slot for slot in self.slots if slot.task is not None]
+
+    @property
+    def free(self) -> list[Slot[TaskT]]:
+        """Slots that have none."""
+        return [slot for slot in self.slots if slot.task is None]
+
+    @property
+    def load(self) -> tuple[int, int, int]:
+        """Orders groups: the one with fewest tasks, then fewest tokens of context, then first."""
+        busy = self.busy
+        n_tokens = sum(max(len(s.cached), len(s.task.prompt)) for s in busy if s.task is not None)
+        return len(busy), n_tokens, self.index
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
+    pairs = zip(first, second, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+
+
+def choose_slot(
+    groups: Sequence[SlotGroup[TaskT]], task: TaskT, *, reuse: bool
+) -> tuple[SlotGroup[TaskT], Slot[TaskT]] | None:
+    """Choose where a task goes; None where every slot is taken.
+
+    The group with room is preferred, and in it the cache that shares most with the prompt, else the
+    one that nobody has asked for longest. A fuller group is chosen only where its cache saves half
+    of the prompt more: a turn of a chat goes back to where the turns before it are.
+    """
+    prompt = task.prompt
+
+    def fit(slot: Slot[TaskT]) -> int:
+        return slot.common(prompt) if reuse else 0
+
+    places = [(group, _best(group.free, fit)) for group in groups if group.free]
+    if not places:
+        return None
+    emptiest = min(places, key=lambda place: place[0].load)
+    saving = max(places, key=lambda place: fit(place[1]))
+    worth_it = 2 * (fit(saving[1]) - fit(emptiest[1])) >= len(prompt)
+    return saving if worth_it else emptiest
+
+
+def _best(slots: Sequence[Slot[TaskT]], fit: Callable[[Slot[TaskT]], int]) -> Slot[TaskT]:
+    return max(slots, key=lambda slot: (fit(slot), -slot.freed_at, -slot.index))
