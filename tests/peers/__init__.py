@@ -6,6 +6,7 @@
     workloads          the token ids that every arm of a comparison has to agree on
     decoder            what the workloads stand on: model, context, batch, greedy choice
     processes          start a peer, wait until it is ready, show its log, end it
+    process_tree       the processes that a process has started, and their memory
     dead_ends          endpoints where nobody answers
     recorder           a proxy that keeps every frame
     exercise, meaning  a stock client that sends every command and says what it meant

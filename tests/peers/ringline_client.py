@@ -3,8 +3,9 @@
     python -m tests.peers.ringline_client --model FILE --workload decode --rpc 127.0.0.1:50052,...
 
 It runs the same lines of workloads.py as the stock client does, over ringline's devices; `--hub`
-sends every hidden state through this process. Prints one JSON object: `{"ids": {name: [id, ...]}}`,
-with `--time` also `"timings"`. What ringline raises ends it with one sentence and exit code 1.
+sends every hidden state through this process. Prints one JSON object: `{"ids": {name: [id, ...]},
+"paths": {path: hidden states}}`, with `--time` also `"timings"`. What ringline raises ends it with
+one sentence and exit code 1.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 
 import llama_cpp.llama_cpp as llama
 
+from ringline.client.counters import Traffic
 from ringline.client.edge import Path
 from ringline.client.ring import RemoteDevices
 from ringline.errors import RinglineError
@@ -31,12 +33,11 @@ def main() -> int:
     llama.llama_backend_init()
     timings = Timings()
     try:
-        ids = run_over_ring(options, timings)
+        report = run_over_ring(options, timings)
     except RinglineError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     llama.llama_backend_free()
-    report: dict[str, object] = {"ids": ids}
     if options.time:
         report["timings"] = timings.summary()
     print(json.dumps(report))
@@ -56,8 +57,8 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_over_ring(options: argparse.Namespace, timings: Timings) -> dict[str, list[int]]:
-    """Run the workload over the nodes.
+def run_over_ring(options: argparse.Namespace, timings: Timings) -> dict[str, object]:
+    """Run the workload over the nodes; its ids, and the paths that hidden states took.
 
     Raises:
         RinglineError: a node failed. DecodeError: libllama refused, and no node is to blame.
@@ -69,7 +70,7 @@ def run_over_ring(options: argparse.Namespace, timings: Timings) -> dict[str, li
         lane.bound(),
     ):
         try:
-            return run(
+            ids = run(
                 options.workload,
                 options.model,
                 [handle.address for handle in ring.handles],
@@ -81,6 +82,7 @@ def run_over_ring(options: argparse.Namespace, timings: Timings) -> dict[str, li
         except DecodeError:
             ring.failures.explain()
             raise
+        return {"ids": ids, "paths": Traffic.total(ring.counters.snapshot().values()).paths}
 
 
 if __name__ == "__main__":

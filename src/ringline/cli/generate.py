@@ -1,30 +1,35 @@
-"""`ringline generate`: one prompt over a ring, text to stdout, everything else to stderr."""
+"""`ringline generate`: prompts over a ring, text to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from ringline.cli.tables import print_table, traffic_table
-from ringline.engine.generation import Generation
+from ringline.cli.generate_many import generate_many
+from ringline.cli.generate_one import generate_one
+from ringline.cli.talk import progress_bar, say_stages, say_traffic
+from ringline.client.counters import Window
+from ringline.engine.engine import DEFAULT_PARALLEL, Engine
+from ringline.engine.job import Request
 from ringline.engine.models import resolve_model
 from ringline.engine.plan import parse_list, parse_split
-from ringline.engine.ring import DEFAULT_BATCH, DEFAULT_CONTEXT, DEFAULT_UBATCH, Ring, RingModel
+from ringline.engine.ring import Ring
+from ringline.engine.ring_model import (
+    DEFAULT_BATCH,
+    DEFAULT_CONTEXT,
+    DEFAULT_UBATCH,
+    PlacedModel,
+    RingModel,
+)
 from ringline.errors import CallerError
 from ringline.llama.sampler import SamplingParams
 from ringline.net.endpoint import parse_endpoints
 from ringline.settings import stats_wanted
 
 app = typer.Typer(add_completion=False)
-_talk = Console(stderr=True, highlight=False)
 
 
 @app.command()
@@ -65,9 +70,35 @@ def generate(
             help="CPU threads, of local stages too.",
         ),
     ] = None,
-    prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="The prompt.")] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option("-p", "--prompt", metavar="TEXT", help="The prompt; may be given many times."),
+    ] = None,
     file: Annotated[
-        Path | None, typer.Option("-f", "--file", help="A file that holds the prompt.")
+        Path | None,
+        typer.Option(
+            "-f",
+            "--file",
+            help="A file that holds the prompt; with --parallel 2 and more one a line.",
+        ),
+    ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--parallel",
+            min=1,
+            show_default=f"1 for one prompt, else {DEFAULT_PARALLEL}",
+            help="Prompts at once; they share the context, each has an equal part of -c.",
+        ),
+    ] = None,
+    groups: Annotated[
+        int | None,
+        typer.Option(
+            "--groups",
+            min=1,
+            show_default="2 where there are several stages, else 1",
+            help="Steps in flight; each has a context and some of the prompts.",
+        ),
     ] = None,
     n_predict: Annotated[
         int, typer.Option("-n", "--n-predict", help="Most tokens; -1: until the text ends.")
@@ -77,52 +108,94 @@ def generate(
     ] = 0.8,
     seed: Annotated[int, typer.Option("--seed", help="For sampling; -1: a random one.")] = -1,
     stats: Annotated[bool, typer.Option("--stats", help="Show traffic per decode step.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, or a list for many prompts.")
+    ] = False,
 ) -> None:
-    """Continue a prompt with a model whose layers are spread over a ring."""
-    text = _prompt(prompt, file)
+    """Continue a prompt with a model whose layers are spread over a ring; or many prompts at once.
+
+    One prompt's text is written as it comes. Of many, each is written when it is finished, behind
+    its number.
+    """
+    prompts = _prompts(prompt or [], file, one_a_line=(parallel or 1) > 1)
     path = resolve_model(model, hf)
-    sampling = SamplingParams(temperature=temperature, seed=None if seed < 0 else seed)
+    request = Request(n_predict, SamplingParams(temperature, seed=None if seed < 0 else seed))
+    sizes = _Sizes(ctx_size, batch_size, ubatch_size)
     with _ring(rpc, local_stages, threads) as ring:
         devices = parse_list(device)
-        with _bar("load") as update:
-            loaded = ring.load(
+        with progress_bar("load") as update:
+            placed = ring.place(
                 path,
                 devices=devices,
                 tensor_split=_shares(tensor_split, len(devices or ring.devices)),
                 n_gpu_layers=n_gpu_layers,
                 n_ctx=ctx_size,
-                n_batch=batch_size,
-                n_ubatch=ubatch_size,
                 n_threads=threads,
                 progress=update,
             )
-        _say_stages(loaded)
-        with _bar("prompt") as update:
-            run = loaded.generate(
-                text,
-                n_predict=n_predict,
-                sampling=sampling,
-                progress=lambda done, total: _ignore(update(done / total)),
-            )
-            pieces = _write(run, quiet=as_json)
-        _say_speed(run)
-        if as_json:
-            print(json.dumps(_report(loaded, run, "".join(pieces)), ensure_ascii=False))
+        if len(prompts) == 1:
+            window = _one(ring, placed, prompts[0], request, sizes, as_json)
+        else:
+            slots = min(parallel or DEFAULT_PARALLEL, len(prompts))
+            window = _many(ring, placed, prompts, request, sizes, slots, groups, as_json)
         if stats or stats_wanted():
-            _say_traffic(loaded)
+            say_traffic(window)
 
 
-def _prompt(prompt: str | None, file: Path | None) -> str:
-    if (prompt is None) == (file is None):
+class _Sizes(NamedTuple):
+    """Tokens of context, of a decode, and of a piece of it."""
+
+    n_ctx: int
+    n_batch: int
+    n_ubatch: int
+
+
+def _one(
+    ring: Ring, placed: PlacedModel, prompt: str, request: Request, sizes: _Sizes, as_json: bool
+) -> Window:
+    """Run one prompt; the traffic of its decode steps."""
+    with RingModel(ring, placed, placed.context(**sizes._asdict())) as loaded:
+        say_stages(placed.model.description, placed.stages, placed.reason)
+        generate_one(loaded, prompt, request, as_json=as_json)
+        return loaded.window
+
+
+def _many(
+    ring: Ring,
+    placed: PlacedModel,
+    prompts: Sequence[str],
+    request: Request,
+    sizes: _Sizes,
+    slots: int,
+    groups: int | None,
+    as_json: bool,
+) -> Window:
+    """Run many prompts; the traffic of all their steps, those of the prompts among them."""
+    window = Window(ring.remote.counters)
+    with Engine(ring, placed, parallel=slots, groups=groups, **sizes._asdict()) as engine:
+        say_stages(placed.model.description, placed.stages, placed.reason)
+        window.start()
+        generate_many(engine, prompts, request, as_json=as_json)
+        window.stop()
+        window.steps = sum(group.steps for group in engine.metrics().groups)
+    return window
+
+
+def _prompts(texts: Sequence[str], file: Path | None, *, one_a_line: bool) -> list[str]:
+    """The prompts; of a file the whole text, or its lines that are not empty."""
+    if bool(texts) == (file is not None):
         raise CallerError("give a prompt: either -p TEXT or -f FILE")
     if file is None:
-        return prompt or ""
+        return list(texts)
     try:
-        return file.read_text("utf-8")
+        text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise CallerError(f"the prompt file {file} cannot be read: {reason}") from None
+    lines = [line for line in text.splitlines() if line.strip()] if one_a_line else [text]
+    if not lines:
+        raise CallerError(f"the prompt file {file} has no line with a prompt in it")
+    return lines
 
 
 def _ring(rpc: str, local_stages: int, threads: int | None) -> Ring:
@@ -139,89 +212,3 @@ def _shares(text: str, n_devices: int) -> list[float]:
     if not n_devices:
         raise CallerError("-ts splits layers over devices, and there are none: add --rpc")
     return parse_split(text, n_devices)
-
-
-@contextmanager
-def _bar(name: str) -> Iterator[Any]:
-    """A progress bar on stderr, where that is a terminal; yields what moves it to a share."""
-    columns = (
-        TextColumn("{task.description:>7}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=_talk, transient=True, disable=not _talk.is_terminal) as bar:
-        task = bar.add_task(name, total=1.0)
-
-        def update(share: float) -> bool:
-            bar.update(task, completed=share, visible=share < 1.0)
-            return True
-
-        yield update
-
-
-def _ignore(_: object) -> None:
-    """Turn a value into None."""
-
-
-def _write(run: Generation, *, quiet: bool) -> list[str]:
-    pieces = []
-    for piece in run:
-        pieces.append(piece)
-        if not quiet:
-            sys.stdout.write(piece)
-            sys.stdout.flush()
-    if not quiet:
-        print()
-    return pieces
-
-
-def _say(line: str) -> None:
-    """Talk on stderr, as it is: an address like [fd00::1]:50052 is no markup."""
-    _talk.print(line, markup=False, soft_wrap=True)
-
-
-def _say_stages(loaded: RingModel) -> None:
-    stages = ", ".join(
-        f"{s.device}{f' ({s.endpoint})' if s.endpoint else ''} {s.n_layers} layers"
-        for s in loaded.stages
-    )
-    _say(f"{loaded.model.description}: {stages}")
-
-
-def _say_speed(run: Generation) -> None:
-    _say(
-        f"prompt {len(run.prompt)} tokens, {run.prompt_tokens_per_second:.1f} tok/s; "
-        f"generated {len(run.ids)} tokens, {run.tokens_per_second:.1f} tok/s; "
-        f"{run.stop_reason or 'stopped'}"
-    )
-
-
-def _say_traffic(loaded: RingModel) -> None:
-    window = loaded.window
-    columns = [(endpoint, window.per_step(endpoint)) for endpoint in window.nodes]
-    columns.append(("all nodes", window.per_step()))
-    print_table(traffic_table(f"{window.steps} decode steps", columns), stderr=True)
-
-
-def _report(loaded: RingModel, run: Generation, text: str) -> dict[str, Any]:
-    step = loaded.window.per_step()
-    return {
-        "text": text,
-        "ids": run.ids,
-        "prompt_tokens": len(run.prompt),
-        "stop_reason": run.stop_reason,
-        "stages": [
-            {"device": s.device, "endpoint": s.endpoint, "layers": s.n_layers}
-            for s in loaded.stages
-        ],
-        "prompt_seconds": run.prompt_seconds,
-        "token_seconds": run.token_seconds,
-        "steps": loaded.window.steps,
-        "per_step": {
-            "commands": step.commands,
-            "bytes_out": step.bytes_out,
-            "bytes_in": step.bytes_in,
-            "paths": step.paths,
-        },
-    }
