@@ -37,7 +37,7 @@ def kill_before(monkeypatch, victim: Peer, command: Command, count: int) -> None
             seen[0] += 1
             if seen[0] == count:
                 victim.kill()
-        add(self, number, parts)
+        return add(self, number, parts)
 
     monkeypatch.setattr(Connection, "_add", counting)
 

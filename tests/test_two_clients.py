@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path as FilePath
 from threading import Barrier
 
 import pytest
 
 import make_model
 from make_model import ModelSpec
-from tests.commands import running
+from ringline.client.edge import Path
+from tests.commands import Running, running
 from tests.peers.process_tree import descendants, tree_memory, watched
 from tests.peers.processes import Peer, patience, ringline_node, run_stock_client
-from tests.rings import run_ring
+from tests.rings import Run, run_ring
 
 pytestmark = pytest.mark.model
 
@@ -27,7 +28,7 @@ SMALL = 30 << 20
 
 
 @pytest.fixture(scope="module")
-def other_model(tmp_path_factory) -> Path:
+def other_model(tmp_path_factory) -> FilePath:
     return make_model.make_model(tmp_path_factory.mktemp("other") / "other.gguf", OTHER)
 
 
@@ -57,7 +58,7 @@ def wait_until(claim, what: str) -> None:
 def test_two_clients_at_once_run_two_models(node, model_path, other_model, local_ids, other_ids):
     both_are_connected = Barrier(2, timeout=patience(60))
 
-    def run(model: Path) -> dict[str, list[int]]:
+    def run(model: FilePath) -> dict[str, list[int]]:
         return run_ring("decode", model, [node], before=lambda _: both_are_connected.wait()).ids
 
     with ThreadPoolExecutor() as threads:
@@ -78,23 +79,26 @@ def test_a_stock_client_and_ringline_at_once(node, model_path, other_model, loca
         assert ours.ids == other_ids
 
 
-def test_two_rings_cross_on_the_same_nodes(model_path, other_model, local_ids, other_ids):
-    """One goes from A to B, the other from B to A, both directly: neither waits for ever."""
+@pytest.mark.parametrize("path", [Path.DIRECT, None], ids=["direct", "best"])
+def test_two_rings_cross_on_the_same_nodes(path, model_path, other_model, local_ids, other_ids):
+    """One goes from A to B, the other from B to A, past us: neither waits for ever."""
     both_are_connected = Barrier(2, timeout=patience(60))
     with ExitStack() as stack:
         a, b = (stack.enter_context(ringline_node("--threads=1")) for _ in range(2))
 
-        def run(model: Path, peers: list[Peer]):
-            return run_ring("decode", model, peers, before=lambda _: both_are_connected.wait())
+        def run(model: FilePath, peers: list[Peer]) -> Run:
+            return run_ring(
+                "decode", model, peers, path=path, before=lambda _: both_are_connected.wait()
+            )
 
         with ThreadPoolExecutor() as threads:
             one, other = threads.map(run, [model_path, other_model], [[a, b], [b, a]])
     assert one.ids == local_ids("decode")
     assert other.ids == other_ids
-    assert set(one.paths) == set(other.paths) == {"direct"}
+    assert Path.HUB not in {*one.paths, *other.paths}
 
 
-def test_a_client_that_leaves_frees_its_memory(node, model_path):
+def test_what_a_client_held_is_free_memory_when_it_leaves(node, model_path):
     before = tree_memory(node.process.pid)
     most = [0]
 
@@ -106,12 +110,12 @@ def test_a_client_that_leaves_frees_its_memory(node, model_path):
     assert_back_at(node, before, session_processes(node))
 
 
-def generating(model: Path, node: Peer):
+def generating(model: FilePath, node: Peer) -> AbstractContextManager[Running]:
     """A client, in a process of its own, that does not end by itself."""
     return running("generate", "-m", model, "--rpc", node.endpoint, "-p", "Go", "--temp", 0)
 
 
-def test_a_killed_client_frees_its_memory(node, endless_model):
+def test_what_a_client_held_is_free_memory_when_it_is_killed(node, endless_model):
     before = tree_memory(node.process.pid)
     with generating(endless_model, node) as client:
         client.wait_for_text()
