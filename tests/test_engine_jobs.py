@@ -20,11 +20,13 @@ from ringline.errors import BusyError, CallerError, EngineError, NetworkError
 from ringline.llama.sampler import SamplingParams
 
 SECONDS = 60.0
+#: quantised, so that a row is computed as if it were alone (see test_engine_soak).
+SPEC = ModelSpec(type="q8_0")
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return make_model.make_model(tmp_path_factory.mktemp("small") / "small.gguf", ModelSpec())
+    return make_model.make_model(tmp_path_factory.mktemp("small") / "small.gguf", SPEC)
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,17 @@ def engine(placed):
     """Two slots of 256 tokens; steps of 64 tokens beside a stream."""
     with Engine(*placed, parallel=2, n_ctx=512, n_batch=128, n_ubatch=64) as opened:
         yield opened
+
+
+@pytest.fixture
+def roomy(placed):
+    """Two slots of 16,384 tokens: a job that nobody cancels runs for many seconds."""
+    with Engine(*placed, parallel=2, n_ctx=32768) as opened:
+        yield opened
+
+
+def threads_of_engines():
+    return [t for t in threading.enumerate() if t.name.startswith(("group-", "watchdog"))]
 
 
 def wait_for(condition, patience):
@@ -126,9 +139,9 @@ def test_a_stop_string_ends_the_text_before_it(engine):
     assert shown == outcome.text == text[: text.index(stop)]
 
 
-def test_the_slot_of_a_cancelled_job_is_free_for_the_next(engine, patience):
-    jobs = [engine.submit("Go on", n_predict=-1) for _ in range(2)]
-    waiting = engine.submit("And you", n_predict=3)
+def test_the_slot_of_a_cancelled_job_is_free_for_the_next(roomy, patience):
+    jobs = [roomy.submit("Go on", n_predict=-1) for _ in range(2)]
+    waiting = roomy.submit("And you", n_predict=3)
     next(iter(jobs[0]))
     assert waiting.state is TaskState.QUEUED
     jobs[0].cancel()
@@ -139,12 +152,12 @@ def test_the_slot_of_a_cancelled_job_is_free_for_the_next(engine, patience):
     jobs[0].cancel()  # has ended: nothing happens
     jobs[1].cancel()
     jobs[1].result(patience(SECONDS))
-    assert engine.metrics().ended == {"cancelled": 2, "done": 1}
+    assert roomy.metrics().ended == {"cancelled": 2, "done": 1}
 
 
-def test_a_job_that_waits_can_be_cancelled(engine):
-    running = [engine.submit("Go on", n_predict=-1) for _ in range(2)]
-    waiting = engine.submit("Wait", n_predict=3)
+def test_a_job_that_waits_can_be_cancelled(roomy):
+    running = [roomy.submit("Go on", n_predict=-1) for _ in range(2)]
+    waiting = roomy.submit("Wait", n_predict=3)
     waiting.cancel()
     assert waiting.result(0).stop_reason is StopReason.CANCELLED
     for job in running:
@@ -201,7 +214,7 @@ def test_logprobs_come_with_every_token_when_asked(engine):
     assert [entry.token for entry in outcome.logprobs] == list(outcome.ids)
     assert sum((piece.logprobs for piece in pieces), ()) == outcome.logprobs
     for entry in outcome.logprobs:  # greedy: the one that was chosen is the likeliest
-        assert [top.token for top in entry.top][0] == entry.token
+        assert entry.top[0].token == entry.token
         assert len(entry.top) == 2
         assert entry.logprob == entry.top[0].logprob < 0
 
@@ -220,7 +233,8 @@ def test_the_penalties_know_the_prompt(engine):
     plain = engine.submit([5, 6, 7], n_predict=1).result(SECONDS)
     prompt = [plain.ids[0], 5, 6, 7]
     sampling = SamplingParams(temperature=0, presence_penalty=1e6)
-    assert engine.submit(prompt, n_predict=1, sampling=sampling).result(SECONDS).ids[0] not in prompt
+    found = engine.submit(prompt, n_predict=1, sampling=sampling).result(SECONDS)
+    assert found.ids[0] not in prompt
 
 
 def test_a_grammar_that_allows_nothing_more_fails_its_own_job_alone(engine):
@@ -250,22 +264,22 @@ def test_what_cannot_be_done_is_told_to_the_one_who_asks(prompt, options, reason
 
 
 def test_a_full_queue_says_so(placed):
-    with Engine(*placed, parallel=1, n_ctx=256, queue=1) as engine:
+    with Engine(*placed, parallel=1, n_ctx=16384, queue=1) as engine:
         engine.submit("Go", n_predict=-1)
         engine.submit("Go", n_predict=-1)
         with pytest.raises(BusyError):
             engine.submit("Go", n_predict=-1)
 
 
-def test_a_result_can_be_waited_for_only_so_long(engine):
-    job = engine.submit("Go", n_predict=-1)
+def test_a_result_can_be_waited_for_only_so_long(roomy):
+    job = roomy.submit("Go", n_predict=-1)
     with pytest.raises(CallerError, match=r"not ended within 0\.01 s"):
         job.result(0.01)
     job.cancel()
 
 
 def test_closing_the_engine_ends_all_jobs(placed):
-    with Engine(*placed, parallel=1, n_ctx=256) as engine:
+    with Engine(*placed, parallel=1, n_ctx=16384) as engine:
         jobs = [engine.submit("Go", n_predict=-1) for _ in range(3)]
         next(iter(jobs[0]))
     for job in jobs:
@@ -276,12 +290,12 @@ def test_closing_the_engine_ends_all_jobs(placed):
     with pytest.raises(EngineError):
         engine.submit("Go")
     engine.close()
-    assert [t.name for t in threading.enumerate() if t.name.startswith(("group-", "watchdog"))] == []
+    assert threads_of_engines() == []
 
 
 def test_closing_the_ring_closes_its_engines_first(small):
     with Ring() as ring:
-        engine = Engine(ring, small, parallel=1, n_ctx=256)
+        engine = Engine(ring, small, parallel=1, n_ctx=16384)
         job = engine.submit("Go", n_predict=-1)
         next(iter(job))
     with pytest.raises(EngineError):
@@ -298,7 +312,7 @@ def test_a_lost_node_ends_all_jobs_with_its_error(placed, monkeypatch):
 
     monkeypatch.setattr(ring.remote, "check", check)
     events = []
-    with Engine(ring, model, parallel=2, groups=2, n_ctx=512) as engine:
+    with Engine(ring, model, parallel=2, groups=2, n_ctx=32768) as engine:
         jobs = [engine.submit("Go", n_predict=-1) for _ in range(3)]
         engine.submit("Go", n_predict=-1, sink=events.append)
         next(iter(jobs[0]))
@@ -315,7 +329,7 @@ def test_a_context_that_cannot_be_made_leaves_nothing_behind(placed):
     ring, model = placed
     with pytest.raises(CallerError):
         Engine(ring, model, parallel=300, n_ctx=0)
-    assert [t for t in threading.enumerate() if t.name.startswith("group-")] == []
+    assert threads_of_engines() == []
 
 
 def test_steps_too_small_for_the_slots_are_refused(placed):
@@ -323,16 +337,19 @@ def test_steps_too_small_for_the_slots_are_refused(placed):
         Engine(*placed, parallel=4, n_ctx=1024, n_batch=3, n_ubatch=3)
 
 
-def test_a_step_that_takes_long_is_logged_with_who_is_waited_for(placed, monkeypatch, caplog):
+def test_a_step_that_takes_long_is_logged_with_who_is_waited_for(
+    placed, monkeypatch, caplog, patience
+):
     ring, model = placed
     go = threading.Event()
+    go.set()
+    monkeypatch.setattr(ring.remote, "check", lambda: go.wait(SECONDS))
+    caplog.set_level(logging.WARNING, "ringline.engine.watchdog")
     with Engine(ring, model, parallel=1, n_ctx=256, step_deadline=0.02) as engine:
-        monkeypatch.setattr(ring.remote, "check", lambda: go.wait(SECONDS))
-        with caplog.at_level(logging.WARNING, "ringline.engine.watchdog"):
-            job = engine.submit("Go", n_predict=1)
-            while "waiting for" not in caplog.text:
-                time.sleep(0.01)
-            go.set()
-            job.result(SECONDS)
+        go.clear()
+        job = engine.submit("Go", n_predict=1)
+        wait_for(lambda: "waiting for" in caplog.text, patience)
+        go.set()
+        job.result(SECONDS)
     assert "group 0 has been in one step" in caplog.text
     assert "with 1 requests; waiting for this machine" in caplog.text

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ringline.engine.capacity import Capacity
-from ringline.engine.placement import Candidate, Stage, n_groups_for, order_devices
+from ringline.engine.placement import (
+    Candidate,
+    Stage,
+    n_groups_for,
+    n_ubatch_for,
+    order_devices,
+)
 from ringline.errors import CallerError
 
 A0, A1 = Candidate("RPC0", "a:1"), Candidate("RPC1", "a:1")
@@ -43,6 +49,11 @@ def test_devices_of_a_node_stand_together_and_this_machine_last(present, order, 
 )
 def test_two_steps_are_in_flight_where_stages_would_wait_for_each_other(stages, parallel, groups):
     assert n_groups_for(stages, parallel) == groups
+
+
+def test_a_prompt_goes_through_several_stages_in_smaller_pieces():
+    stages = [Stage("RPC0", "a:1", 22), Stage("RPC1", "b:1", 9)]
+    assert (n_ubatch_for(stages), n_ubatch_for(stages[:1])) == (128, 512)
 
 
 def share(**numbers):

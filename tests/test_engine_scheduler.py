@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -369,3 +369,10 @@ def test_the_common_prefix():
     assert common_prefix([1, 2, 3], [1, 2, 4, 5]) == 2
     assert common_prefix([1, 2], [1, 2, 4]) == 2
     assert common_prefix([], [1]) == 0
+
+
+@given(st.integers(0, 1000), st.integers(0, 5), st.integers(0, 5))
+def test_the_common_prefix_of_long_prompts(alike, more, other):
+    first = [*range(alike), *[-1] * more]
+    second = (*range(alike), *[-2] * other)
+    assert common_prefix(first, second) == common_prefix(second, first) == alike

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -125,7 +127,7 @@ def test_the_end_of_half_a_character_may_be_a_stop():
 def test_the_text_is_what_a_search_in_the_whole_finds_however_it_is_cut(text, strings, cuts):
     stops, shown = StopStrings(strings), ""
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in itertools.pairwise(places):
         shown += stops.feed(text[start:end])
         if stops.found is not None:
             break

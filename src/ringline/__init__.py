@@ -9,14 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ringline.engine.engine import Engine as Engine
     from ringline.engine.ring import Ring as Ring
 
-__all__ = ["Ring", "__version__"]
+__all__ = ["Engine", "Ring", "__version__"]
 
 __version__ = "0.1.0"
 
 #: public name -> module that defines it.
-_HOMES = {"Ring": "ringline.engine.ring"}
+_HOMES = {"Engine": "ringline.engine.engine", "Ring": "ringline.engine.ring"}
 
 
 def __getattr__(name: str) -> object:

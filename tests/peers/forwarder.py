@@ -1,7 +1,8 @@
 """A TCP forwarder in front of a peer that can stop taking connections: a way that is blocked.
 
 The coordinator that came first keeps its connection; whoever connects later (a node that wants to
-send directly) is refused, or met with silence.
+send directly) is refused, or met with silence. Single connections can be cut, or go on as if all
+were well while nothing arrives any more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ class Forwarder:
         self.accepted = 0
         self._deaf = False
         self._sockets: list[socket.socket] = []
+        #: both ends of each connection, in the order of their coming; what was cut is no more.
+        self._ways: list[tuple[socket.socket, socket.socket]] = []
+        self._dark: set[socket.socket] = set()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -32,9 +36,38 @@ class Forwarder:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
+    def accept_again(self) -> None:
+        """Take connections again, after refuse()."""
+        host, _, port = self.endpoint.rpartition(":")
+        self._listener = socket.create_server((host, int(port)))
+        self._threads.append(threading.Thread(target=self._accept, daemon=True))
+        self._threads[-1].start()
+
     def go_deaf(self) -> None:
         """Take further connections, but never say anything on them."""
         self._deaf = True
+
+    def cut(self, first: int) -> int:
+        """End the connections that came after `first` others, as a router that restarts would.
+
+        Returns:
+            How many there were.
+        """
+        ended, self._ways[first:] = self._ways[first:], []
+        for way in ended:
+            for sock in way:
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+        return len(ended)
+
+    def swallow(self, first: int) -> int:
+        """Forget from now on what comes over the connections that came after `first` others.
+
+        Returns:
+            How many there are.
+        """
+        self._dark.update(sock for way in self._ways[first:] for sock in way)
+        return len(self._ways[first:])
 
     def close(self) -> None:
         """End all connections."""
@@ -59,16 +92,17 @@ class Forwarder:
                 continue
             node = socket.create_connection(self._target)
             self._sockets.append(node)
+            self._ways.append((client, node))
             for source, sink in ((client, node), (node, client)):
                 thread = threading.Thread(target=self._pump, args=(source, sink), daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
-    @staticmethod
-    def _pump(source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
-                sink.sendall(data)
+                if source not in self._dark:
+                    sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 
 

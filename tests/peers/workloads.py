@@ -102,7 +102,7 @@ def run(
     """
     plan = WORKLOADS[workload]
     with open_model(model_path, devices, tensor_split) as model:
-        prompts = _prompts(model, plan)
+        texts = prompts(workload, lambda text: tokenize(model, text))
         decoder = Decoder(
             model,
             n_ctx=plan.n_ctx,
@@ -114,15 +114,17 @@ def run(
         with decoder:
             greedy = _Greedy(decoder, timings or Timings(), after_decode or _nothing)
             if plan.n_seq_max > 1:
-                return greedy.side_by_side(prompts, plan.n_predict)
-            return greedy.one_by_one(prompts, plan.n_predict)
+                return greedy.side_by_side(texts, plan.n_predict)
+            return greedy.one_by_one(texts, plan.n_predict)
 
 
-def _prompts(model: int, plan: Workload) -> dict[str, list[int]]:
+def prompts(workload: str, to_tokens: Callable[[str], list[int]]) -> dict[str, list[int]]:
+    """The prompts of a workload by name, as tokens."""
+    plan = WORKLOADS[workload]
     if plan.n_prompt_tokens is None:
         texts = PROMPTS[: plan.n_prompts]
-        return {f"prompt {n}": tokenize(model, text) for n, text in enumerate(texts)}
-    tokens = tokenize(model, LONG_TEXT)
+        return {f"prompt {n}": to_tokens(text) for n, text in enumerate(texts)}
+    tokens = to_tokens(LONG_TEXT)
     while len(tokens) < plan.n_prompt_tokens:
         tokens *= 2
     return {f"{plan.n_prompt_tokens} tokens": tokens[: plan.n_prompt_tokens]}

@@ -15,6 +15,7 @@ from ringline.client.counters import Window
 from ringline.engine.engine import DEFAULT_PARALLEL, Engine
 from ringline.engine.job import Request
 from ringline.engine.models import resolve_model
+from ringline.engine.placement import PIPELINE_UBATCH
 from ringline.engine.plan import parse_list, parse_split
 from ringline.engine.ring import Ring
 from ringline.engine.ring_model import (
@@ -58,8 +59,15 @@ def generate(
         int, typer.Option("-b", "--batch-size", min=1, help="Most tokens in one decode.")
     ] = DEFAULT_BATCH,
     ubatch_size: Annotated[
-        int, typer.Option("-ub", "--ubatch-size", min=1, help="Most tokens in one piece of it.")
-    ] = DEFAULT_UBATCH,
+        int | None,
+        typer.Option(
+            "-ub",
+            "--ubatch-size",
+            min=1,
+            show_default=f"{DEFAULT_UBATCH}; many prompts over several stages: {PIPELINE_UBATCH}",
+            help="Most tokens in one piece of it.",
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -147,14 +155,16 @@ class _Sizes(NamedTuple):
 
     n_ctx: int
     n_batch: int
-    n_ubatch: int
+    n_ubatch: int | None
 
 
 def _one(
     ring: Ring, placed: PlacedModel, prompt: str, request: Request, sizes: _Sizes, as_json: bool
 ) -> Window:
     """Run one prompt; the traffic of its decode steps."""
-    with RingModel(ring, placed, placed.context(**sizes._asdict())) as loaded:
+    n_ctx, n_batch, n_ubatch = sizes
+    context = placed.context(n_ctx=n_ctx, n_batch=n_batch, n_ubatch=n_ubatch or DEFAULT_UBATCH)
+    with RingModel(ring, placed, context) as loaded:
         say_stages(placed.model.description, placed.stages, placed.reason)
         generate_one(loaded, prompt, request, as_json=as_json)
         return loaded.window
@@ -172,7 +182,16 @@ def _many(
 ) -> Window:
     """Run many prompts; the traffic of all their steps, those of the prompts among them."""
     window = Window(ring.remote.counters)
-    with Engine(ring, placed, parallel=slots, groups=groups, **sizes._asdict()) as engine:
+    n_ctx, n_batch, n_ubatch = sizes
+    with Engine(
+        ring,
+        placed,
+        parallel=slots,
+        groups=groups,
+        n_ctx=n_ctx,
+        n_batch=n_batch,
+        n_ubatch=n_ubatch,
+    ) as engine:
         say_stages(placed.model.description, placed.stages, placed.reason)
         window.start()
         generate_many(engine, prompts, request, as_json=as_json)

@@ -6,6 +6,7 @@ the coordinator to the node. Data that goes from node to node is not in here: th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ class Traffic:
     command_bytes: dict[str, int] = field(default_factory=dict)
     bytes_in: int = 0
     paths: dict[str, int] = field(default_factory=dict)
+    #: guards the numbers: the threads of several contexts count at once.
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
     def bytes_out(self) -> int:
@@ -35,22 +38,26 @@ class Traffic:
 
     def sent(self, command: str, size: int) -> None:
         """Count one request of `size` bytes."""
-        self.commands[command] = self.commands.get(command, 0) + 1
-        self.command_bytes[command] = self.command_bytes.get(command, 0) + size
+        with self._lock:
+            self.commands[command] = self.commands.get(command, 0) + 1
+            self.command_bytes[command] = self.command_bytes.get(command, 0) + size
 
     def received(self, size: int) -> None:
         """Count a reply of `size` bytes."""
-        self.bytes_in += size
+        with self._lock:
+            self.bytes_in += size
 
     def took(self, path: str) -> None:
         """Count one hidden state's way to this node."""
-        self.paths[path] = self.paths.get(path, 0) + 1
+        with self._lock:
+            self.paths[path] = self.paths.get(path, 0) + 1
 
     def copy(self) -> Traffic:
         """The numbers as they are now."""
-        return Traffic(
-            dict(self.commands), dict(self.command_bytes), self.bytes_in, dict(self.paths)
-        )
+        with self._lock:
+            return Traffic(
+                dict(self.commands), dict(self.command_bytes), self.bytes_in, dict(self.paths)
+            )
 
     def since(self, earlier: Traffic) -> Traffic:
         """What has come since `earlier`."""
@@ -121,7 +128,7 @@ class Window:
 
     def stop(self) -> None:
         """The step is over."""
-        for endpoint, traffic in self._counters.nodes.items():
+        for endpoint, traffic in self._counters.snapshot().items():
             step = traffic.since(self._before.get(endpoint, Traffic()))
             self.nodes[endpoint] = Traffic.total([self.nodes.get(endpoint, Traffic()), step])
         self.steps += 1

@@ -60,7 +60,7 @@ class Lane:
         self.tickets: list[Ticket] = []
         self._by_node = dict(zip(nodes, connections, strict=True))
         self._main = {node: node.main for node in nodes}
-        self._failure: TransferError | None = None
+        self._failures: list[TransferError] = []
         self._probes: dict[Node, Expected] = {}
         for node, connection in self._by_node.items():
             if connection is not node.main:
@@ -100,7 +100,7 @@ class Lane:
 
     def fail(self, error: TransferError) -> None:
         """A transfer of the step under way failed; check() raises it."""
-        self._failure = self._failure or error
+        self._failures.append(error)
 
     def check(self) -> None:
         """The step is over: forget its tickets, or raise what went wrong with one.
@@ -112,13 +112,15 @@ class Lane:
             TransferError: a transfer failed. NetworkError, PeerError: a node failed meanwhile.
         """
         tickets, self.tickets = self.tickets, []
-        failure, self._failure = self._failure, None
-        if failure is None:
+        failures, self._failures = self._failures, []
+        if not failures:
+            for ticket in tickets:
+                ticket.source.edge(ticket.target).worked()
             return
-        blamed = self._settle(tickets)
-        for ticket in blamed:
-            ticket.source.edge(ticket.target).failed()
-        raise failure
+        failures += self._settle(tickets)
+        for source, target in _edges_to_blame(tickets, failures):
+            source.edge(target).failed()
+        raise failures[0]
 
     def waiting(self) -> list[str]:
         """Who owes this lane a reply now, and to which command; any thread may ask."""
@@ -142,23 +144,23 @@ class Lane:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _settle(self, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """Void what is left and wait until all nodes are idle; the tickets that failed first."""
+    def _settle(self, tickets: Sequence[Ticket]) -> list[TransferError]:
+        """Void what is left and wait until all nodes are idle; what else they say has failed."""
         self._void(tickets)
-        self._probes.clear()
-        refusals: dict[Node, str] = {}
+        found: list[TransferError] = []
         for node, connection in self._by_node.items():
             if not node.level:
                 continue
             try:
                 connection.drain()
+            except TransferError as error:
+                found.append(error)
+            try:
                 connection.call(Ping.COMMAND, size=Result.LAYOUT.size)
             except TransferError as error:
-                refusals[node] = error.cause
-        starved = {ticket.target for ticket in tickets if ticket.number.hex() in str(refusals)}
-        # A node that got nothing has nothing to send: only the first edge of a chain is to blame.
-        blamed = [t for t in tickets if t.target in starved and t.source not in starved]
-        return blamed or list(tickets)
+                found.append(error)
+        probes, self._probes = self._probes, {}  # all answered: a PING came after them
+        return found + [p.error for p in probes.values() if isinstance(p.error, TransferError)]
 
     def _void(self, tickets: Sequence[Ticket]) -> None:
         """Tell the nodes that wait for these tickets that nothing will come."""
@@ -200,3 +202,21 @@ class Lane:
             self._void(self.tickets)
         elif probe.error is not None:
             raise probe.error
+
+
+def _edges_to_blame(
+    tickets: Sequence[Ticket], failures: Sequence[TransferError]
+) -> set[tuple[Node, Node]]:
+    """Where a failed step went wrong first: the edges that take the hub for a while."""
+    said: dict[str, str] = {}
+    for error in failures:
+        said[error.peer] = said.get(error.peer, "") + error.cause
+
+    def names(node: Node, ticket: Ticket) -> bool:
+        return ticket.number.hex() in said.get(str(node.endpoint), "")
+
+    unsent = [ticket for ticket in tickets if names(ticket.source, ticket)]
+    starved = {ticket.target for ticket in tickets if names(ticket.target, ticket)}
+    # A node that got nothing has nothing to send: only the first edge of a chain is to blame.
+    first = [t for t in tickets if t.target in starved and t.source not in starved]
+    return {(ticket.source, ticket.target) for ticket in unsent or first or tickets}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +54,8 @@ class Node:
         self.traffic = counters.node(str(endpoint))
         self.main, self.greeting = greet(endpoint, self.traffic)
         self._edges: dict[Node, Edge] = {}
+        #: guards _buffers, _table and generation: each context frees and learns in its own thread.
+        self._lock = threading.Lock()
         self._buffers: dict[int, int] = {}  # our ggml_backend_buffer_t -> the node's handle
         self._table: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]] | None = None
         #: counts up when a buffer is freed: what was derived from handles is void then.
@@ -101,15 +104,17 @@ class Node:
         """Give a buffer back; the node forgets its stored graphs, so every device must too."""
         connection = self.connection
         with connection.lock:  # no graph may be named between the two
-            self.generation += 1
-            self._buffers.pop(address, None)
-            self._table = None
+            with self._lock:
+                self.generation += 1
+                self._buffers.pop(address, None)
+                self._table = None
             connection.queue(Command.FREE_BUFFER, FreeBuffer(handle).pack())
 
     def learn(self, address: int, handle: int) -> None:
         """Note which C buffer of ours stands for which handle of the node."""
-        self._buffers[address] = handle
-        self._table = None
+        with self._lock:
+            self._buffers[address] = handle
+            self._table = None
 
     def handle_of(self, address: int) -> int:
         """The node's handle for a C buffer, 0 if the buffer is not on this node."""
@@ -117,14 +122,14 @@ class Node:
 
     def handles_of(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """handle_of() for an array of addresses."""
-        if not self._buffers:
-            return np.zeros(len(addresses), np.uint64)
-        table = self._table
-        if table is None:
-            items = sorted(self._buffers.copy().items())
-            known = np.array([address for address, _ in items], np.uint64)
-            table = self._table = known, np.array([handle for _, handle in items], np.uint64)
-        known, handles = table
+        with self._lock:
+            if not self._buffers:
+                return np.zeros(len(addresses), np.uint64)
+            if self._table is None:
+                items = sorted(self._buffers.items())
+                known = np.array([address for address, _ in items], np.uint64)
+                self._table = known, np.array([handle for _, handle in items], np.uint64)
+            known, handles = self._table
         places = np.minimum(np.searchsorted(known, addresses), len(known) - 1)
         return np.where(known[places] == addresses, handles[places], np.uint64(0))
 

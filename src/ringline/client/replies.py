@@ -15,7 +15,6 @@ from typing import Final
 
 from ringline.errors import (
     DeadlineError,
-    NetworkError,
     ProtocolError,
     RefusedError,
     RemoteError,
@@ -100,7 +99,7 @@ class Replies:
                 head = self.queue[0]
             try:
                 self._receive(head)
-            except NetworkError as error:
+            except RemoteError as error:  # another node's too, found while this one is waited for
                 self._lost(error)
             finally:
                 self._stop_reading()

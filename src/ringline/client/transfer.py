@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 
 _LEVELS: Final = {Path.DIRECT: 3, Path.RENDEZVOUS: 4}
 _TICKET: Final = 16
+#: what a RECV may wait, of the time that we wait for a reply: it must give up before we do, or a
+#: lost transfer would look like a lost node.
+_SHARE: Final = 0.75
 #: bytes that a probe sends: a hidden state of some rows.
 _PROBE: Final = 64 * 1024
 
@@ -49,7 +52,7 @@ class Transfers:
         """
         self._best = path or (Path.RENDEZVOUS if p2p_enabled() else Path.HUB)
         self._staging = threading.local()
-        self._deadline_ms = int(reply_timeout() * 1000)
+        self._deadline_ms = int(_SHARE * reply_timeout() * 1000)
 
     def move(self, source: Node, src: bytes, target: Node, dst: bytes, size: int) -> None:
         """Move `size` bytes of record `src` on one node to record `dst` on another or the same.
@@ -105,7 +108,6 @@ class Transfers:
         reply = ProbePeer.Reply.unpack(raw)
         edge.probed = reply.result == 1
         if edge.probed:
-            edge.worked()
             edge.round_trip_ns, edge.bytes_per_second = reply.round_trip_ns, reply.bytes_per_second
         else:
             self._give_up(source, target, edge)

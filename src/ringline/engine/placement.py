@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ringline.engine.balance import Item, Room, balance
 from ringline.engine.model_size import ModelSize
 
-__all__ = ["Candidate", "Stage", "balanced_shares", "n_groups_for", "order_devices"]
+__all__ = [
+    "PIPELINE_UBATCH",
+    "Candidate",
+    "Stage",
+    "balanced_shares",
+    "n_groups_for",
+    "n_ubatch_for",
+    "order_devices",
+]
+
+#: libllama's own number of tokens that are computed at once.
+ONE_STAGE_UBATCH: Final = 512
+#: pieces of a prompt that several stages work on at once. Measured with 448 tokens over two stages
+#: of one thread on a busy machine: pieces of 512 took 1.3 times as long as one machine alone, of
+#: 128 and 64 0.85 times, of 32 1.9 times.
+PIPELINE_UBATCH: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +97,16 @@ def n_groups_for(stages: Sequence[Stage], parallel: int) -> int:
         stages: the plan.
         parallel: slots in all; each group needs one.
     """
-    at_work = {(stage.endpoint, stage.device) for stage in stages if stage.n_layers}
-    return min(2, parallel) if len(at_work) > 1 else 1
+    return min(2, parallel) if _n_at_work(stages) > 1 else 1
+
+
+def n_ubatch_for(stages: Sequence[Stage]) -> int:
+    """The default number of tokens that are computed at once.
+
+    A prompt of one piece keeps one stage busy at a time; in several pieces it keeps them all.
+    """
+    return PIPELINE_UBATCH if _n_at_work(stages) > 1 else ONE_STAGE_UBATCH
+
+
+def _n_at_work(stages: Sequence[Stage]) -> int:
+    return len({(stage.endpoint, stage.device) for stage in stages if stage.n_layers})

@@ -134,9 +134,7 @@ class Scheduler(Generic[TaskT]):
             place = choose_slot(self.groups, self.queue[0], reuse=self.limits.reuse)
             if place is None:
                 return
-            _, slot = place
-            task = self.queue.popleft()
-            slot.take(task, slot.common(task.prompt) if self.limits.reuse else 0)
+            place.slot.take(self.queue.popleft(), place.n_kept)
 
     def _next_token(self, slot: Slot[TaskT]) -> Run[TaskT]:
         assert slot.task is not None

@@ -16,7 +16,7 @@ from ringline.engine.events import Outcome, Piece
 from ringline.engine.job import Request
 from ringline.engine.metrics import EngineMetrics
 from ringline.engine.placement import Stage
-from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, DEFAULT_UBATCH
+from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT
 from ringline.errors import EngineError, RinglineError
 
 __all__ = [
@@ -57,7 +57,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     groups: int | None = None
     n_ctx: int = DEFAULT_CONTEXT
     n_batch: int = DEFAULT_BATCH
-    n_ubatch: int = DEFAULT_UBATCH
+    n_ubatch: int | None = None
+    step_tokens: int | None = None
     queue: int | None = None
 
 

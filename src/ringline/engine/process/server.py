@@ -80,6 +80,7 @@ def _open(stack: ExitStack, spec: EngineSpec, progress: Callable[[float], bool])
             n_ctx=spec.n_ctx,
             n_batch=spec.n_batch,
             n_ubatch=spec.n_ubatch,
+            step_tokens=spec.step_tokens,
             queue=spec.queue,
         )
     )
