@@ -144,11 +144,12 @@ class Connection:
         body = self._read_body(size)
         if self._kept is not None and action.command is not Command.FREE_BUFFER:
             if action.answered:
-                self._send_error(*self._kept)
+                text, code = self._kept
+                self._send_error("; ".join([text, *self._context.take_reports()]), code)
                 self._kept = None
             return
         if action.answered and self._context.reports:
-            self._send_error(self._context.reports.popleft(), ErrorCode.TRANSFER)
+            self._send_error("; ".join(self._context.take_reports()), ErrorCode.TRANSFER)
             return
         try:
             reply = action.handler(body, self._context)

@@ -6,7 +6,6 @@ A session is shared by the threads of its connections; a context belongs to one 
 from __future__ import annotations
 
 import mmap
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -72,21 +71,30 @@ class Context:
         session: shared with other threads.
         visitor: this connection's number in the session.
         graphs: the stored graph of each device, by its index.
-        reports: failures of what was sent by a worker after its command was done.
+        reports: failures of what a worker was to send after its command was done.
         gone: whether the other end has left; set by the connection.
     """
 
     session: Session
     visitor: int
     graphs: dict[int, StoredGraph] = field(default_factory=dict)
-    reports: deque[str] = field(default_factory=deque)
+    reports: list[str] = field(default_factory=list)
     gone: Callable[[], bool] = lambda: False
     _backends: dict[int, Backend] = field(default_factory=dict)
     _turns: dict[int, ExecutionLock] = field(default_factory=dict)
 
-    def report(self, text: str) -> None:
-        """Something that a finished command had left to a worker failed; any thread may say so."""
-        self.reports.append(text)
+    def reporter(self) -> Callable[[str], None]:
+        """For a worker that finishes a command later, to say in any thread that this failed.
+
+        It is heard until the client has been told of an error: then the client decodes the step
+        again, and what else had failed of the old one would only spoil the new one.
+        """
+        return self.reports.append
+
+    def take_reports(self) -> list[str]:
+        """The reports so far, for the client; those who still report on the same are not heard."""
+        reports, self.reports = self.reports, []
+        return reports
 
     @property
     def registry(self) -> Registry:

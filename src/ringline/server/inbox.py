@@ -8,7 +8,8 @@ come: the peer's connection broke, or the client gave the ticket up. Sizes are b
 An entry's life:   WAITING (a command waits) -> FILLING (data arrive) -> READY, or FAILED
                    FILLING (data are early)  -> READY -> taken, or expired
 While data arrive at their final address the command does not give up, whatever its deadline says:
-nothing may write there after it.
+nothing may write there after it. A ticket whose command has failed is remembered for a while: data
+that still come for it would take room, and nobody would fetch them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from ringline.errors import TransferError
+from ringline.errors import RefusedError, TransferError
 from ringline.net.deadline import Deadline
 from ringline.server.limits import EXPIRY, MOST_INBOX, MOST_TICKETS
 
@@ -86,23 +87,21 @@ class Inbox:
 
         Raises:
             TransferError: nothing came, or something else; names the ticket.
+            RefusedError: the ticket is nobody's, or another command waits for it.
         """
         with self._changed:
-            entry = self._entries.get(ticket)
-            if entry is None:
-                entry = _Entry(size, _State.WAITING, claimed=True, place=place)
-                self._entries[ticket] = entry
-            entry.claimed = True
-            self._changed.notify_all()
-            self._wait(ticket, entry, deadline, gone)
+            entry = self._claim(ticket, size, place)
+            self._wait(entry, deadline, gone)
+            if entry.state is not _State.FAILED and entry.size != size:
+                entry.fail(f"{entry.size} bytes came where {size} were expected")
+            data = self._release(entry)
             del self._entries[ticket]
-            self._used -= len(entry.data or b"")
+            if entry.state is _State.FAILED:
+                self.lost(ticket, entry.cause)
             self._changed.notify_all()
-        if entry.state is not _State.FAILED and entry.size != size:
-            entry.fail(f"{entry.size} bytes came where {size} were expected")
         if entry.state is _State.FAILED:
             raise TransferError(f"nothing came under ticket {ticket.hex()}: {entry.cause}")
-        return entry.data
+        return data
 
     def offer(self, ticket: bytes, size: int, deadline: Deadline) -> memoryview | None:
         """Data begin to arrive: where to put them; None: read and forget them.
@@ -148,18 +147,42 @@ class Inbox:
                     entry.fail(cause)
             elif entry.state in (_State.WAITING, _State.FILLING):
                 entry.fail(cause)
+                self._release(entry)
             self._changed.notify_all()
 
     def void(self, ticket: bytes) -> None:
-        """The client gave a ticket up; data that are under way already are still awaited."""
+        """The client gave a ticket up: forget early data; who waits waits for what has begun."""
         with self._changed:
             entry = self._entries.get(ticket)
+            early = (_State.FILLING, _State.READY)
+            if entry is not None and entry.state in early and not entry.claimed:
+                self._release(entry)
+                del self._entries[ticket]  # what still arrives of it is nobody's
+                entry = None
             if entry is None or entry.state is _State.WAITING:
                 self.lost(ticket, "the client gave it up")
 
-    def _wait(
-        self, ticket: bytes, entry: _Entry, deadline: Deadline, gone: Callable[[], bool]
-    ) -> None:
+    def _claim(self, ticket: bytes, size: int, place: memoryview | None) -> _Entry:
+        """The entry of a ticket, from now on waited for."""
+        if not any(ticket):
+            raise RefusedError("ticket 0 is for probes, nothing can be received under it")
+        entry = self._entries.get(ticket)
+        if entry is None:
+            entry = _Entry(size, _State.WAITING, claimed=True, place=place)
+            self._entries[ticket] = entry
+            self._changed.notify_all()  # its data may be waiting for room
+        elif entry.claimed:
+            raise RefusedError(f"ticket {ticket.hex()} is waited for already")
+        entry.claimed = True
+        return entry
+
+    def _release(self, entry: _Entry) -> Data:
+        """Take an entry's data out; they count no more."""
+        data, entry.data = entry.data, None
+        self._used -= len(data or b"")
+        return data
+
+    def _wait(self, entry: _Entry, deadline: Deadline, gone: Callable[[], bool]) -> None:
         while entry.state in (_State.WAITING, _State.FILLING):
             left = deadline.left()
             if entry.state is _State.WAITING and (deadline.passed() or gone()):
@@ -176,12 +199,13 @@ class Inbox:
             entry.fail(f"{size} bytes came where {entry.size} were expected")
             self._changed.notify_all()
             return None
+        place = entry.place
+        if place is None:
+            entry.data = bytearray(size)
+            self._used += size
+            place = memoryview(entry.data)
         entry.state = _State.FILLING
-        if entry.place is not None:
-            return entry.place
-        entry.data = bytearray(size)
-        self._used += size
-        return memoryview(entry.data)
+        return place
 
     def _refuse_early(self, ticket: bytes, size: int) -> None:
         """No room: whoever waits for this later is told; ticket 0 is a probe's and nobody's."""
@@ -198,4 +222,4 @@ class Inbox:
             done = entry.state in (_State.READY, _State.FAILED)
             if done and not entry.claimed and entry.born < oldest:
                 del self._entries[ticket]
-                self._used -= len(entry.data or b"")
+                self._release(entry)

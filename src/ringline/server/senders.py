@@ -70,6 +70,13 @@ class Senders:
                 worker = self._workers[key] = _Worker(self._peers, endpoint, session)
         worker.put(_Parcel(ticket, data, report))
 
+    def renew(self, endpoint: str, session: int) -> None:
+        """Use a new connection for what comes next: the client does not trust this way any more."""
+        with self._lock:
+            worker = self._workers.get((endpoint, session))
+        if worker is not None:
+            worker.renew()
+
 
 class _Worker:
     """Sends parcels to one destination, in order; its thread ends with the process."""
@@ -79,6 +86,7 @@ class _Worker:
         self._endpoint = endpoint
         self._session = session
         self._link: PeerLink | None = None
+        self._doubtful = False
         #: guards _queued.
         self._room = threading.Condition()
         self._queued = 0
@@ -95,6 +103,10 @@ class _Worker:
                 )
             self._queued += len(parcel.data)
         self._parcels.put(parcel)
+
+    def renew(self) -> None:
+        """Leave the connection before the next parcel: it may swallow all without an error."""
+        self._doubtful = True
 
     def _work(self) -> None:
         while True:
@@ -115,7 +127,8 @@ class _Worker:
 
     def _deliver(self, parcel: _Parcel) -> None:
         link = self._link
-        if link is not None and not link.alive():
+        doubtful, self._doubtful = self._doubtful, False
+        if link is not None and (doubtful or not link.alive()):
             # The other end restarted, or refused something: start anew.
             link.close()
             link = None

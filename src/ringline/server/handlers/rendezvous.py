@@ -26,7 +26,7 @@ def send_tensor(request: SendTensor, context: Context) -> None:
     region = context.registry.resolve(request.tensor)
     data = bytes(read(region, request.offset, request.size))
     context.session.senders.send(
-        request.endpoint, request.session, request.ticket, data, context.report
+        request.endpoint, request.session, request.ticket, data, context.reporter()
     )
 
 
@@ -47,7 +47,11 @@ def recv_tensor(request: RecvTensor, context: Context) -> None:
 
 
 def probe_peer(request: ProbePeer, context: Context) -> Message:
-    """Whether this node gets through to a session of another one, and how fast."""
+    """Whether this node gets through to a session of another one, and how fast.
+
+    A client asks before it uses a way, and again where transfers got lost on it.
+    """
+    context.session.senders.renew(request.endpoint, request.session)
     size = min(request.size, _MOST_PROBE)
     found = context.session.peers.probe(request.endpoint, request.session, size)
     if found is None:
