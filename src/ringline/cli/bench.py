@@ -12,17 +12,19 @@ from rich.table import Table
 
 from ringline.bench.report import StepReport
 from ringline.bench.step import FULL, QUICK, run_step
+from ringline.cli.bench_groups import groups
 from ringline.cli.json_file import check_writable, write_json
 from ringline.cli.tables import print_table
 from ringline.engine.demo_model import ensure_demo_model
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
+app.command()(groups)
 _talk = Console(stderr=True, highlight=False)
 
 
 @app.callback()
 def bench() -> None:
-    """Measure ringline against the stock client and server of llama.cpp."""
+    """Measure ringline, and llama.cpp beside it."""
 
 
 @app.command()

@@ -1,0 +1,271 @@
+"""llama.cpp's own server over its own RPC servers, as a Service of streams: what people use today.
+
+Its binaries are not part of llama-cpp-python: docs/performance.md tells how to build them from the
+source distribution of the same version. Asked over HTTP, whole answers, prompts as tokens; when its
+tokens came is worked out from the times that it reports. Seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from ringline.bench.cpu import tree_seconds
+from ringline.bench.streams import Figures, Load, Request, run_streams
+from ringline.errors import CallerError, NetworkError, PeerError
+
+__all__ = ["Binaries", "LlamaServer", "answer_times", "measure_llama_server"]
+
+_HOST: Final = "127.0.0.1"
+_STAGES: Final = 2
+_START_SECONDS: Final = 120.0
+_STOP_SECONDS: Final = 5.0
+#: for one answer.
+_PATIENCE: Final = 600.0
+_ROUND: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """Where llama.cpp's programs are."""
+
+    llama_server: Path
+    rpc_server: Path
+
+    def check(self) -> None:
+        """Find out before a measurement begins whether they can be run.
+
+        Raises:
+            CallerError: names what cannot be run.
+        """
+        for path in (self.llama_server, self.rpc_server):
+            if not os.access(path, os.X_OK) or path.is_dir():
+                raise CallerError(f"{path} is no program that can be run")
+
+
+def measure_llama_server(
+    binaries: Binaries, model: Path, streams: int, load: Load, *, seed: int
+) -> Figures:
+    """Run closed-loop streams against it, over two stages of one thread each.
+
+    The meters are the stages' processors, then the server's own.
+
+    Raises:
+        RinglineError: a program did not start, or failed.
+    """
+    n_each = load.n_prompt + load.n_predict
+    n_ctx = streams * (-(-n_each // _ROUND)) * _ROUND
+    with _running(binaries, model, streams, n_ctx) as (port, pids):
+
+        def meters() -> list[float]:
+            return [*map(tree_seconds, pids)]
+
+        service = LlamaServer(port)
+        return run_streams(service, streams, load, seed=seed, meters=meters)
+
+
+class LlamaServer:
+    """A running llama-server; one connection for each request under way."""
+
+    live = False
+
+    def __init__(self, port: int) -> None:
+        """Ask it which tokens there are.
+
+        Raises:
+            NetworkError, PeerError: it does not say.
+        """
+        self._port = port
+        models = _get(port, "/v1/models")
+        self.n_vocab = int(models["data"][0]["meta"]["n_vocab"])
+        # Guards _open and _stopped.
+        self._lock = threading.Lock()
+        self._open: set[http.client.HTTPConnection] = set()
+        self._stopped = False
+
+    def ask(self, prompt: Sequence[int], n_predict: int, request: Request) -> bool:
+        """Ask for a completion and wait for it; as Service.ask."""
+        body = {
+            "prompt": list(prompt),
+            "n_predict": n_predict,
+            "ignore_eos": True,
+            "temperature": 0.0,
+            "cache_prompt": False,
+        }
+        connection = http.client.HTTPConnection(_HOST, self._port, timeout=_PATIENCE)
+        with self._lock:
+            if self._stopped:
+                return False
+            self._open.add(connection)
+        try:
+            answer = _post(connection, body)
+            request.tokens = answer_times(answer, n_predict, time.monotonic())
+        except (OSError, http.client.HTTPException) as error:
+            if self._is_stopped():
+                return False
+            raise NetworkError(str(error), peer=f"{_HOST}:{self._port}") from error
+        finally:
+            with self._lock:
+                self._open.discard(connection)
+            connection.close()
+        return True
+
+    def _is_stopped(self) -> bool:
+        with self._lock:
+            return self._stopped
+
+    def stop(self) -> None:
+        """Hang up; as Service.stop."""
+        with self._lock:
+            self._stopped = True
+            for connection in self._open:
+                if connection.sock is not None:
+                    with contextlib.suppress(OSError):
+                        connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def answer_times(answer: dict[str, Any], n_predict: int, ended: float) -> list[float]:
+    """When the tokens of an answer came: evenly spread over the time that it took to make them.
+
+    Args:
+        answer: what the server said; its `timings` tell how long the tokens took.
+        n_predict: how many there must be.
+        ended: when the answer was here.
+
+    Raises:
+        PeerError: it is not what was asked for.
+    """
+    try:
+        count, spent = answer["timings"]["predicted_n"], answer["timings"]["predicted_ms"] / 1e3
+    except (KeyError, TypeError):
+        raise PeerError(f"llama-server answered {str(answer)[:200]}") from None
+    if count != n_predict:
+        raise PeerError(f"llama-server gave {count} tokens where {n_predict} were asked for")
+    step = spent / max(1, count - 1)
+    return [ended - spent + index * step for index in range(count)]
+
+
+def _post(connection: http.client.HTTPConnection, body: dict[str, Any]) -> dict[str, Any]:
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", "/completion", json.dumps(body), headers)
+    return _answer(connection)
+
+
+def _get(port: int, path: str) -> dict[str, Any]:
+    connection = http.client.HTTPConnection(_HOST, port, timeout=_START_SECONDS)
+    try:
+        connection.request("GET", path)
+        return _answer(connection)
+    except (OSError, http.client.HTTPException) as error:
+        raise NetworkError(str(error), peer=f"{_HOST}:{port}") from error
+    finally:
+        connection.close()
+
+
+def _answer(connection: http.client.HTTPConnection) -> dict[str, Any]:
+    response = connection.getresponse()
+    text = response.read()
+    if response.status != http.client.OK:
+        raise PeerError(f"llama-server answered {response.status}: {text[:200]!r}")
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+@contextmanager
+def _running(
+    binaries: Binaries, model: Path, streams: int, n_ctx: int
+) -> Iterator[tuple[int, list[int]]]:
+    """RPC servers and a llama-server over them: its port; process ids, its own last."""
+    with ExitStack() as stack:
+        ports, pids = [_free_port() for _ in range(_STAGES)], []
+        for port in ports:
+            command = [str(binaries.rpc_server), "-H", _HOST, "-p", str(port), "-t", "1"]
+            pids.append(stack.enter_context(_program(command, lambda port=port: _accepts(port))))
+        port = _free_port()
+        command = [str(binaries.llama_server), "-m", str(model), "-ngl", "999", "-t", "1"]
+        command += ["--rpc", ",".join(f"{_HOST}:{port}" for port in ports)]
+        command += ["--host", _HOST, "--port", str(port), "--no-webui"]
+        command += ["-np", str(streams), "-c", str(n_ctx), "--cache-ram", "0"]
+        pids.append(stack.enter_context(_program(command, lambda: _healthy(port))))
+        yield port, pids
+
+
+@contextmanager
+def _program(command: Sequence[str], ready: Callable[[], bool]) -> Iterator[int]:
+    """Run a program and wait until it is ready; its process id. It is ended by that.
+
+    Raises:
+        NetworkError: it ended, or took too long; quotes the last line that it printed.
+    """
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for us; we end it ourselves
+        )
+        try:
+            _wait(Path(command[0]).name, process, log, ready)
+            yield process.pid
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait(
+    name: str, process: subprocess.Popen[bytes], log: IO[bytes], ready: Callable[[], bool]
+) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not ready():
+        code = process.poll()
+        if code is not None:
+            log.seek(0)
+            lines = log.read().decode("utf-8", "replace").strip().splitlines()
+            said = lines[-1] if lines else "it said nothing"
+            raise NetworkError(f"{name} ended at its start with code {code}: {said}", peer="")
+        if time.monotonic() > deadline:
+            raise NetworkError(f"{name} was not ready within {_START_SECONDS:g} s", peer="")
+        time.sleep(0.05)
+
+
+def _free_port() -> int:
+    """A port that was free just now: these programs cannot be told to take one."""
+    with socket.socket() as listener:
+        listener.bind((_HOST, 0))
+        return int(listener.getsockname()[1])
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((_HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection(_HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
