@@ -144,16 +144,27 @@ class Stream:
         Raises:
             NetworkError: the connection broke. DeadlineError: the peer took nothing for `silence`.
         """
+        pending = self.try_send(parts)
+        while pending:
+            self._wait_writable(reader)
+            pending = self.try_send(pending)
+
+    def try_send(self, parts: Sequence[Bytes]) -> Sequence[Bytes]:
+        """Send as much as the kernel takes now; returns what is left, in order.
+
+        Raises:
+            NetworkError: the connection broke.
+        """
         pending = _compact(parts)
         while pending:
             try:
                 sent = self._socket.sendmsg(pending[:_MOST_PARTS])
             except BlockingIOError:
-                self._wait_writable(reader)
-                continue
+                break
             except OSError as error:
                 raise self._lost(error) from None
             pending = _rest(pending, sent)
+        return pending
 
     def close(self) -> None:
         """Close the socket; may be called again."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
 from ringline import settings
 from ringline.errors import CallerError, DeadlineError, NetworkError, PeerError, RefusedError
@@ -92,9 +93,23 @@ class PeerLink:
         Raises:
             NetworkError: the connection is lost, or took nothing for too long.
         """
-        head = PeerData(ticket, len(data)).pack()
-        header = REQUEST_HEADER.pack(Command.PEER_DATA, len(head) + len(data))
-        self._stream.send([header, head, data])
+        self._stream.send(_parcel(ticket, data))
+
+    def try_post(self, ticket: bytes, data: Bytes) -> Sequence[Bytes]:
+        """Send as much of a ticket's data as the kernel takes now; returns what is left.
+
+        Raises:
+            NetworkError: the connection is lost.
+        """
+        return self._stream.try_send(_parcel(ticket, data))
+
+    def finish(self, rest: Sequence[Bytes]) -> None:
+        """Send what try_post() left over.
+
+        Raises:
+            NetworkError: the connection is lost, or took nothing for too long.
+        """
+        self._stream.send(rest)
 
     def barrier(self) -> None:
         """Wait until the destination has done all that was sent.
@@ -278,3 +293,9 @@ class Peers:
                 _, surplus = self._idle.pop(0)
         if surplus is not None:
             surplus.close()
+
+
+def _parcel(ticket: bytes, data: Bytes) -> list[Bytes]:
+    """A PEER_DATA as parts to send."""
+    head = PeerData(ticket, len(data)).pack()
+    return [REQUEST_HEADER.pack(Command.PEER_DATA, len(head) + len(data)), head, data]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from ringline.errors import CallerError, NetworkError, PeerError, RefusedError
@@ -20,6 +21,7 @@ from ringline.server.peers import PeerLink, Peers
 
 __all__ = ["Senders"]
 
+Bytes = bytes | bytearray | memoryview
 _log = logging.getLogger(__name__)
 #: seconds to wait for room in a destination's queue; then it is as good as dead.
 _ROOM_TIMEOUT: Final = 30.0
@@ -30,6 +32,7 @@ class _Parcel:
     ticket: bytes
     data: bytes
     report: Callable[[str], None]
+    rest: Sequence[Bytes] = ()  # what is left where the link has taken a part already
 
 
 class Senders:
@@ -94,15 +97,22 @@ class _Worker:
         threading.Thread(target=self._work, name=f"to {endpoint}", daemon=True).start()
 
     def put(self, parcel: _Parcel) -> None:
-        """Queue a parcel; waits while the queue holds more than MOST_QUEUED bytes."""
+        """Send a parcel at once if the kernel takes it, else queue it.
+
+        Waits while the queue holds more than MOST_QUEUED bytes.
+        """
         with self._room:
+            # Nothing queued: the worker sleeps, and waking it costs more than a small send.
+            left = self._try(parcel) if self._queued == 0 else parcel
+            if left is None:
+                return
             if not self._room.wait_for(lambda: self._queued < MOST_QUEUED, _ROOM_TIMEOUT):
                 raise RefusedError(
                     f"{self._endpoint} has taken no data for {_ROOM_TIMEOUT:g} s, "
                     f"{self._queued} bytes wait for it"
                 )
-            self._queued += len(parcel.data)
-        self._parcels.put(parcel)
+            self._queued += max(1, len(parcel.data))
+        self._parcels.put(left)
 
     def renew(self) -> None:
         """Leave the connection before the next parcel: it may swallow all without an error."""
@@ -122,11 +132,25 @@ class _Worker:
                 parcel.report(f"cannot send to {self._endpoint}: {error}")
             finally:
                 with self._room:
-                    self._queued -= len(parcel.data)
+                    self._queued -= max(1, len(parcel.data))
                     self._room.notify_all()
+
+    def _try(self, parcel: _Parcel) -> _Parcel | None:
+        """Send what can be sent without waiting; what is left is for the worker, None: nothing."""
+        link = self._link
+        if link is None or self._doubtful or not link.alive():
+            return parcel
+        try:
+            rest = link.try_post(parcel.ticket, parcel.data)
+        except NetworkError:
+            return parcel  # the worker opens a new connection, or says why it cannot
+        return replace(parcel, rest=rest) if rest else None
 
     def _deliver(self, parcel: _Parcel) -> None:
         link = self._link
+        if parcel.rest and link is not None:
+            self._send(link, partial(link.finish, parcel.rest))
+            return
         doubtful, self._doubtful = self._doubtful, False
         if link is not None and (doubtful or not link.alive()):
             # The other end restarted, or refused something: start anew.
@@ -134,8 +158,11 @@ class _Worker:
             link = None
         if link is None:
             link = self._link = self._peers.open(self._endpoint, self._session)
+        self._send(link, partial(link.post, parcel.ticket, parcel.data))
+
+    def _send(self, link: PeerLink, send: Callable[[], None]) -> None:
         try:
-            link.post(parcel.ticket, parcel.data)
+            send()
         except BaseException:
             link.close()
             self._link = None
