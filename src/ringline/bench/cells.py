@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Final
 
-from ringline.bench.cpu import tree_seconds
+from ringline.bench.cpu import machine_seconds, tree_seconds
 from ringline.bench.streams import Figures, Load, Request, run_streams
 from ringline.client.edge import Path
 from ringline.engine.engine import Engine
@@ -95,7 +95,7 @@ def open_engine(
 def measure_cell(
     cell: Cell, nodes: LocalNodes, model: FilePath, load: Load, *, seed: int
 ) -> Figures:
-    """Run a cell once. The meters are the stages' processors, then this process's.
+    """Run a cell once. The meters are processors: of each stage, of this process, of everybody.
 
     Raises:
         RinglineError: a node failed, or the model cannot be loaded.
@@ -103,7 +103,7 @@ def measure_cell(
     pids = nodes.pids[: cell.stages]
 
     def meters() -> list[float]:
-        return [*map(tree_seconds, pids), time.process_time()]
+        return [*map(tree_seconds, pids), time.process_time(), machine_seconds()]
 
     with open_engine(
         nodes,

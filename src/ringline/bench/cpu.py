@@ -1,4 +1,7 @@
-"""Processor time of processes that we started, with all below them. Linux: reads /proc. Seconds."""
+"""Processor time: of processes that we started with all below them, and of the whole machine.
+
+Linux: reads /proc. Seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["tree_seconds"]
+__all__ = ["machine_seconds", "tree_seconds"]
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -14,6 +17,12 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 def tree_seconds(pid: int) -> float:
     """What a process and all that run below it have used so far; one that has gone counts 0."""
     return sum(map(_seconds, _tree(pid)))
+
+
+def machine_seconds() -> float:
+    """What all processors together have been busy so far, by anybody."""
+    user, nice, system, _idle, _wait, irq, soft = _read(Path("/proc/stat")).split()[1:8]
+    return sum(map(int, (user, nice, system, irq, soft))) * _TICK
 
 
 def _tree(pid: int) -> Iterator[int]:

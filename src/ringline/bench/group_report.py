@@ -155,20 +155,21 @@ class GroupReport:
 
 
 def summary(runs: Runs) -> dict[str, Any]:
-    """The medians of some runs: rates, seconds, milliseconds; the last meter is the coordinator."""
+    """The medians of some runs: rates, seconds, milliseconds, shares of one processor."""
 
     def median(values: Iterable[float]) -> float:
         return statistics.median(values)
 
-    busy = [median(shares) for shares in zip(*(run.busy for run in runs), strict=True)]
+    *busy, coordinator, machine = map(median, zip(*(run.busy for run in runs), strict=True))
     return {
         "tok_s": median(run.tok_s for run in runs),
         "ttft_s": median(run.ttft.median for run in runs),
         "ttft_p95_s": median(run.ttft.p95 for run in runs),
         "tpot_ms": 1e3 * median(run.tpot.median for run in runs),
         "tpot_p95_ms": 1e3 * median(run.tpot.p95 for run in runs),
-        "busy": busy[:-1],
-        "coordinator_busy": busy[-1],
+        "busy": busy,
+        "coordinator_busy": coordinator,
+        "others_busy": max(0.0, machine - sum(busy) - coordinator),
         "rounds": [run.tok_s for run in runs],
     }
 

@@ -8,6 +8,7 @@ tokens came is worked out from the times that it reports. Seconds.
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from ringline.bench.cpu import tree_seconds
+from ringline.bench.cpu import machine_seconds, tree_seconds
 from ringline.bench.streams import Figures, Load, Request, run_streams
 from ringline.errors import CallerError, NetworkError, PeerError
 
@@ -60,7 +61,7 @@ def measure_llama_server(
 ) -> Figures:
     """Run closed-loop streams against it, over two stages of one thread each.
 
-    The meters are the stages' processors, then the server's own.
+    The meters are processors: of each stage, of the server with us who ask it, of everybody.
 
     Raises:
         RinglineError: a program did not start, or failed.
@@ -70,7 +71,8 @@ def measure_llama_server(
     with _running(binaries, model, streams, n_ctx) as (port, pids):
 
         def meters() -> list[float]:
-            return [*map(tree_seconds, pids)]
+            *stages, server = map(tree_seconds, pids)
+            return [*stages, server + time.process_time(), machine_seconds()]
 
         service = LlamaServer(port)
         return run_streams(service, streams, load, seed=seed, meters=meters)
@@ -192,13 +194,14 @@ def _running(
         ports, pids = [_free_port() for _ in range(_STAGES)], []
         for port in ports:
             command = [str(binaries.rpc_server), "-H", _HOST, "-p", str(port), "-t", "1"]
-            pids.append(stack.enter_context(_program(command, lambda port=port: _accepts(port))))
+            ready = functools.partial(_accepts, port)
+            pids.append(stack.enter_context(_program(command, ready)))
         port = _free_port()
         command = [str(binaries.llama_server), "-m", str(model), "-ngl", "999", "-t", "1"]
         command += ["--rpc", ",".join(f"{_HOST}:{port}" for port in ports)]
         command += ["--host", _HOST, "--port", str(port), "--no-webui"]
         command += ["-np", str(streams), "-c", str(n_ctx), "--cache-ram", "0"]
-        pids.append(stack.enter_context(_program(command, lambda: _healthy(port))))
+        pids.append(stack.enter_context(_program(command, functools.partial(_healthy, port))))
         yield port, pids
 
 

@@ -1,0 +1,157 @@
+"""`ringline bench groups`: its arguments and its tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ringline.bench.group_report import GroupReport, summary
+from ringline.bench.groups import FULL, QUICK, run_groups
+from ringline.bench.llama_server import Binaries
+from ringline.cli.json_file import check_writable, write_json
+from ringline.cli.tables import print_table
+from ringline.client.edge import Path as TransferPath
+from ringline.engine.demo_model import ensure_demo_model
+from ringline.errors import CallerError
+
+__all__ = ["groups"]
+
+_talk = Console(stderr=True, highlight=False)
+
+
+def groups(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
+    group_counts: Annotated[
+        str | None, typer.Option("--groups", metavar="N,N", help="Groups; default: 1,2,3.")
+    ] = None,
+    streams: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Streams; default: 1,4,8,16,32.")
+    ] = None,
+    stages: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Stages, local nodes; default: 2,3.")
+    ] = None,
+    path: Annotated[
+        str | None,
+        typer.Option(metavar="P,P", help="Paths; default: hub,direct,rendezvous."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, help=f"Rounds; default: {FULL.rounds}.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("-m", "--model", help="A GGUF file; default: the demo's model.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One short round: shows that it works, compares little.")
+    ] = False,
+    llama_server: Annotated[
+        Path | None,
+        typer.Option(metavar="BIN", help="Measure llama.cpp's llama-server too: the program."),
+    ] = None,
+    rpc_server: Annotated[
+        Path | None, typer.Option(metavar="BIN", help="Its ggml-rpc-server; both or none.")
+    ] = None,
+) -> None:
+    """Time many requests at once with one and more groups, in interleaved rounds on this machine.
+
+    Closed-loop streams, 128 tokens in and 64 out, over local nodes with one thread each: every
+    combination of groups, streams, stages and paths is a cell, about half a minute long in each
+    round. Then long prompts, alone and beside others. Figures are medians over the rounds; a ratio
+    is the median of the rounds' own ratios.
+    """
+    check_writable(json_file)
+    plan = QUICK if quick else FULL
+    lists: dict[str, Any] = {
+        "groups": _numbers("--groups", group_counts),
+        "streams": _numbers("--streams", streams),
+        "stages": _numbers("--stages", stages),
+        "paths": _paths(path),
+        "rounds": rounds,
+        "binaries": _binaries(llama_server, rpc_server),
+    }
+    plan = replace(plan, **{name: value for name, value in lists.items() if value is not None})
+    plan.check()
+    report = run_groups(model or ensure_demo_model(_talk.print), plan, say=_talk.print)
+    write_json(json_file, report.as_json())
+    _print(report)
+
+
+def _numbers(flag: str, text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise CallerError(f"{flag} {text}: write numbers with commas between them")
+    return list(dict.fromkeys(map(int, words)))
+
+
+def _paths(text: str | None) -> list[TransferPath] | None:
+    if text is None:
+        return None
+    names = [word.strip() for word in text.split(",") if word.strip()]
+    known = [TransferPath.HUB.value, TransferPath.DIRECT.value, TransferPath.RENDEZVOUS.value]
+    for name in names:
+        if name not in known:
+            raise CallerError(f"--path {name}: it must be one of {', '.join(known)}")
+    return [TransferPath(name) for name in dict.fromkeys(names)]
+
+
+def _binaries(llama_server: Path | None, rpc_server: Path | None) -> Binaries | None:
+    if llama_server is None and rpc_server is None:
+        return None
+    if llama_server is None or rpc_server is None:
+        raise CallerError("llama-server needs both: --llama-server BIN --rpc-server BIN")
+    return Binaries(llama_server, rpc_server)
+
+
+def _print(report: GroupReport) -> None:
+    tables = [_cells(report), *([_aims(report)] if report.aims() else [])]
+    for table in tables:
+        print_table(table)
+        print()
+
+
+def _cells(report: GroupReport) -> Table:
+    headings = ("tok/s", "TTFT s", "p95", "TPOT ms", "p95", "busy stages", "coordinator", "others")
+    table = _table("128 tokens in, 64 out unless --quick; one thread a stage", "cell", *headings)
+    for cell, runs in report.cells.items():
+        table.add_row(str(cell), *_figures(summary(runs)))
+    for streams, runs in report.llama_server.items():
+        table.add_row(f"llama-server, {streams} streams, 2 stages", *_figures(summary(runs)))
+    return table
+
+
+def _figures(cell: dict[str, Any]) -> list[str]:
+    busy = " ".join(f"{share:.2f}" for share in cell["busy"])
+    times = [f"{cell['tpot_ms']:.1f}", f"{cell['tpot_p95_ms']:.1f}"]
+    return [
+        f"{cell['tok_s']:.1f}",
+        f"{cell['ttft_s']:.2f}",
+        f"{cell['ttft_p95_s']:.2f}",
+        *times,
+        busy,
+        f"{cell['coordinator_busy']:.2f}",
+        f"{cell['others_busy']:.2f}",
+    ]
+
+
+def _aims(report: GroupReport) -> Table:
+    table = _table("aims", "aim", "measured", "limit", "")
+    for aim in report.aims():
+        limit = f"{'<=' if aim.at_most else '>='} {aim.limit:.2f}"
+        table.add_row(aim.what, f"{aim.value:.3f}", limit, "met" if aim.met else "missed")
+    return table
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
