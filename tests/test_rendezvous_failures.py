@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 
 import pytest
@@ -187,9 +187,10 @@ def test_both_edges_may_break_at_once(model_path, local_ids, long_pause):
         assert [way.open() for way in edges_of(model)] == [False, False]
 
 
-def freeze(node: Peer) -> None:
+def freeze(node: Peer, frozen: list[int]) -> None:
     """Stop all processes of a node: it is there, takes connections, and does nothing."""
     for pid in descendants(node.process.pid):
+        frozen.append(pid)
         os.kill(pid, signal.SIGSTOP)
 
 
@@ -199,13 +200,13 @@ def kill_frozen(node: Peer) -> None:
 
 
 @pytest.fixture
-def frozen() -> Iterator[list[Peer]]:
-    """Nodes put in here are killed at the end, whatever the test did."""
-    nodes: list[Peer] = []
-    yield nodes
-    for node in nodes:
-        if node.alive:
-            kill_frozen(node)
+def frozen() -> Iterator[list[int]]:
+    """Processes that freeze() has stopped: killed at the end, or they would stay for ever."""
+    pids: list[int] = []
+    yield pids
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,6 @@ def test_a_node_killed_while_the_last_one_waits_for_its_data_is_named_soon(
         model = stack.enter_context(placed(model_path, endpoints))
         context = stack.enter_context(context_for("decode", model))
         prompt = prompts_of("decode", model)["prompt 0"]
-        frozen.append(nodes[0])
         waits = f"node {endpoints[-1]} (GET_TENSOR)"
 
         def kill_when_all_wait() -> None:
@@ -232,7 +232,9 @@ def test_a_node_killed_while_the_last_one_waits_for_its_data_is_named_soon(
                 nodes[victim].kill()
 
         killer = threading.Thread(target=kill_when_all_wait)
-        at_count(monkeypatch, Command.SEND_TENSOR, 8, lambda: (freeze(nodes[0]), killer.start()))
+        at_count(
+            monkeypatch, Command.SEND_TENSOR, 8, lambda: (freeze(nodes[0], frozen), killer.start())
+        )
         with pytest.raises(NetworkError) as failure:
             greedy(context, prompt, 32)
         failed = time.monotonic()
@@ -252,8 +254,7 @@ def test_a_node_that_stops_answering_is_named_by_a_deadline(
         model = stack.enter_context(placed(model_path, [node.endpoint for node in nodes]))
         context = stack.enter_context(context_for("decode", model))
         prompt = prompts_of("decode", model)["prompt 0"]
-        frozen.append(nodes[0])
-        at_count(monkeypatch, Command.SEND_TENSOR, 4, lambda: freeze(nodes[0]))
+        at_count(monkeypatch, Command.SEND_TENSOR, 4, lambda: freeze(nodes[0], frozen))
         with pytest.raises(DeadlineError) as failure:
             greedy(context, prompt, 32)
         assert failure.value.peer == nodes[0].endpoint
