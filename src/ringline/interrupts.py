@@ -1,57 +1,64 @@
 """Ctrl-C while C runs: kept until it can be raised, never lost.
 
 A signal handler in Python runs between two bytecodes of the main thread. While a C library
-computes, the next bytecodes are those of one of its callbacks, and no `try` of the callback catches
-what the handler raises at the very first: C would go on with garbage as its answer, and the
-interrupt would be lost. So while a call into C is `held`, an interrupt that comes at such a place
-waits until a `deliver`: in the callback's `try`, or after the call. Anywhere else, above all in a
-wait for a node, it is raised at once.
+computes, these are the bytecodes of its callbacks, and an exception there does harm: before the
+callback's `try` it is lost and C gets garbage for an answer; behind it, C may end the process over
+the answer that stands for "failed", half a message may have been sent, a lock may stay taken. So
+while a call into C is `held`, an interrupt that comes in a callback waits. It is raised by
+`deliver` after the call, or in the `try` of a callback that may well say no; and where the call
+takes long because a node does not answer, by `deliver_late`, in the wait for that node.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Final, TypeVar
 
-__all__ = ["deliver", "edge", "held", "shelter"]
+__all__ = ["LOOK", "callback", "deliver", "deliver_late", "held"]
 
 F = TypeVar("F", bound=Callable[..., object])
 Handler = Callable[[int, FrameType | None], object]
 
+#: seconds between two looks for an interrupt in a long wait.
+LOOK: Final = 0.5
+#: seconds that a step under way gets to end by itself, so that the ring stays of use.
+_GRACE: Final = 1.0
 _NUMBER: Final = signal.SIGINT
-#: nothing may be raised in these, but in what they call.
-_edges: set[CodeType] = set()
 #: nothing may be raised in these, nor in what they call.
-_shelters: set[CodeType] = set()
-#: the handlers that have yet to hear of an interrupt; the main thread's alone.
-_waiting: list[Handler] = []
+_callbacks: set[CodeType] = set()
+#: the handlers that have yet to hear of an interrupt, and when it came; the main thread's alone.
+_waiting: list[tuple[Handler, float]] = []
 
 
-def edge(function: F) -> F:
-    """Mark a callback of C that catches what the functions raise that it calls."""
-    _edges.add(function.__code__)
-    return function
-
-
-def shelter(function: F) -> F:
-    """Mark a function that must run to its end: it is called where nobody catches."""
-    _shelters.add(function.__code__)
+def callback(function: F) -> F:
+    """Mark a function that C calls."""
+    _callbacks.add(function.__code__)
     return function
 
 
 def deliver() -> None:
     """Hand an interrupt that waits to its handler, which by default raises KeyboardInterrupt."""
     if _waiting and threading.current_thread() is threading.main_thread():
-        handler = _waiting[-1]
+        handler, _ = _waiting[-1]
         _waiting.clear()
         handler(_NUMBER, None)
 
 
+def deliver_late() -> None:
+    """In a wait for another process: deliver an interrupt that is a second old, or the second one.
+
+    Call it every LOOK seconds where an exception is as good as a lost connection.
+    """
+    if len(_waiting) > 1 or (_waiting and time.monotonic() - _waiting[0][1] >= _GRACE):
+        deliver()
+
+
 class held:
-    """While the block runs, an interrupt is not raised in the callbacks' own frames.
+    """While the block runs, an interrupt is not raised in callbacks.
 
     What it kept is raised by the next `deliver`, which is the caller's to call: after the block,
     when what C returned is safe. In other threads than the main one no handler runs anyway.
@@ -77,18 +84,13 @@ class _Keeper:
         self._handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if _may_raise(frame):
-            self._handler(number, frame)
+        if _beneath_c(frame):
+            _waiting.append((self._handler, time.monotonic()))
         else:
-            _waiting.append(self._handler)
+            self._handler(number, frame)
 
 
-def _may_raise(frame: FrameType | None) -> bool:
-    """Whether there is a `try` between this frame and C."""
-    if frame is not None and frame.f_code in _edges:
-        return False
-    while frame is not None and frame.f_code not in _edges:
-        if frame.f_code in _shelters:
-            return False
+def _beneath_c(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code not in _callbacks:
         frame = frame.f_back
-    return True
+    return frame is not None

@@ -165,6 +165,9 @@ class Connection:
                 self._stream.send(parts, reader)
             except NetworkError as error:
                 raise self._broken(error) from None
+            except BaseException:  # half a message may have been sent
+                self._broken(NetworkError("sending to it was interrupted", peer=self.peer))
+                raise
 
     def drain(self) -> None:
         """Send what is queued and wait for all replies on their way to this thread.

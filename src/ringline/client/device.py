@@ -109,7 +109,8 @@ class RemoteDevice:
         """A buffer on the node, or None; the refusal is kept for the error message."""
         reply = self.node.alloc_buffer(self.facts.index, size)
         if reply.handle:
-            return RemoteBuffer(self, reply.handle, reply.size)
+            base = self.node.buffer_base(reply.handle) if reply.size else 0
+            return RemoteBuffer(self, reply.handle, reply.size, base)
         free, total = self.memory()
         self._failures.hint(
             RefusedError(
@@ -172,12 +173,12 @@ def _shape(address: int) -> bytes:
 class RemoteBuffer:
     """A buffer on a node."""
 
-    def __init__(self, device: RemoteDevice, handle: int, size: int) -> None:
+    def __init__(self, device: RemoteDevice, handle: int, size: int, base: int) -> None:
         self.device = device
         self.size = size
         self.fail = device.fail
         self._handle = handle
-        self._base = 0
+        self._base = base
         self._address = 0
 
     def born(self, address: int) -> None:
@@ -187,8 +188,6 @@ class RemoteBuffer:
 
     def base(self) -> int:
         """The node's (virtual) address; tensors' data count from it."""
-        if not self._base:
-            self._base = self.device.node.buffer_base(self._handle)
         return self._base
 
     def free(self) -> None:

@@ -11,15 +11,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
 from ringline.errors import (
     DeadlineError,
+    NetworkError,
     ProtocolError,
     RefusedError,
     RemoteError,
     TransferError,
 )
+from ringline.interrupts import LOOK, deliver_late
 from ringline.net.deadline import Deadline
 from ringline.net.stream import Stream
 from ringline.wire.commands import Command
@@ -32,9 +33,6 @@ from ringline.wire.frames import (
 )
 
 __all__ = ["Expected", "Replies"]
-
-#: seconds between two looks at what else may have happened while a reply is waited for.
-_LOOK: Final = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +91,8 @@ class Replies:
                 if wanted.finished:
                     break
                 if self._reading:
-                    self._changed.wait(_LOOK)
+                    self._changed.wait(LOOK)
+                    deliver_late()
                     continue
                 self._reading = True
                 head = self.queue[0]
@@ -101,6 +100,9 @@ class Replies:
                 self._receive(head)
             except RemoteError as error:  # another node's too, found while this one is waited for
                 self._lost(error)
+            except BaseException:  # half a reply may have been read, into memory that C will free
+                self._lost(NetworkError("the wait for it was interrupted", peer=self._stream.peer))
+                raise
             finally:
                 self._stop_reading()
         if wanted.error is not None:
@@ -157,10 +159,11 @@ class Replies:
         """A graph may be computing: wait long, but look round now and then."""
         limit = self._stream.silence
         deadline = Deadline(limit)
-        while not self._stream.readable(min(_LOOK, limit)):
+        while not self._stream.readable(min(LOOK, limit)):
             if deadline.passed():
                 cause = f"nothing came for {limit:g} s"
                 raise DeadlineError(cause, peer=self._stream.peer, seconds=limit)
+            deliver_late()
             self.watch(limit - (deadline.left() or 0.0))
 
     def _header(self, head: Expected) -> None:

@@ -109,7 +109,8 @@ def _buffer_type_of(address: int) -> int:
     return int(owners[address].buffer_type.address)
 
 
-@guard(_F(_BOOL, _P, _P), False)
+# True: over False ggml may end the process, and the error comes out of the step anyway.
+@guard(_F(_BOOL, _P, _P), True)
 def _supports_op(address: int, tensor: int) -> bool:
     return bool(owners[address].provider.supports_op(tensor))
 

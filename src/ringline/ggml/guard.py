@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ringline.interrupts import deliver, edge, shelter
+from ringline.interrupts import callback
 
 __all__ = ["Failing", "guard", "owners"]
 
@@ -40,12 +40,11 @@ def guard(prototype: Any, fallback: object) -> Callable[[Callable[..., object]],
     """
 
     def decorate(function: Callable[..., object]) -> Any:
-        @edge
+        @callback
         def guarded(*arguments: Any) -> object:
             try:
-                deliver()
                 return function(*arguments)
-            except BaseException as error:  # even KeyboardInterrupt: it is raised again by check()
+            except BaseException as error:  # even KeyboardInterrupt: check() raises it again
                 _report(arguments[0], error)
                 return fallback
 
@@ -54,7 +53,6 @@ def guard(prototype: Any, fallback: object) -> Callable[[Callable[..., object]],
     return decorate
 
 
-@shelter
 def _report(address: int | None, error: BaseException) -> None:
     owner = owners.get(address or 0)
     if owner is None:

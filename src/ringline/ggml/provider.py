@@ -27,7 +27,10 @@ class BufferProvider(_Owner, Protocol):
         """The ggml_backend_buffer_t that stands for this buffer has been made."""
 
     def base(self) -> int:
-        """Address where the buffer begins; tensors' data lie behind it. Fallback 0."""
+        """Address where the buffer begins; tensors' data lie behind it.
+
+        Must not fail: ggml ends the process at address 0.
+        """
 
     def free(self) -> None:
         """The buffer is not used any more."""
@@ -104,7 +107,7 @@ class DeviceProvider(_Owner, Protocol):
         """Free and total bytes."""
 
     def supports_op(self, tensor: int) -> bool:
-        """Whether it can compute the op of a tensor. Fallback False."""
+        """Whether it can compute the op of a tensor. Fallback True."""
 
     def alloc_size(self, tensor: int) -> int:
         """Bytes a tensor needs in a buffer. Fallback: ggml_nbytes."""

@@ -207,7 +207,9 @@ class Context:
         Raises:
             CallerError: the token did not ask for logits.
         """
-        pointer = self._library.llama_get_logits_ith(self.handle, index)
+        with held():
+            pointer = self._library.llama_get_logits_ith(self.handle, index)
+        deliver()
         if not pointer:
             raise CallerError(f"token {index} of the last batch did not ask for logits")
         address = ctypes.addressof(pointer.contents)
@@ -235,7 +237,10 @@ class Context:
         """
         if not 0 <= seq_id < self.n_seq_max:
             raise CallerError(f"sequence {seq_id} is not one of this context's {self.n_seq_max}")
-        return bool(self._library.llama_memory_seq_rm(self._memory(), seq_id, start, end))
+        with held():
+            removed = self._library.llama_memory_seq_rm(self._memory(), seq_id, start, end)
+        deliver()
+        return bool(removed)
 
     def _memory(self) -> Any:
         return self._library.llama_get_memory(self.handle)

@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from types import ModuleType
 
 from ringline.errors import LibraryError
-from ringline.interrupts import deliver, shelter
+from ringline.interrupts import callback, deliver
 from ringline.llama import log
 
 __all__ = ["LLAMA_VERSION", "PACKAGE_VERSION", "Check", "libllama", "no_check", "settle"]
@@ -102,7 +102,7 @@ def _remedy() -> str:
 def _redirect_log(library: ModuleType) -> None:
     global _callback
 
-    @shelter
+    @callback
     def forward(level: int, text: bytes | None, _user_data: object) -> None:
         try:
             log.receive(level, (text or b"").decode("utf-8", "replace"))

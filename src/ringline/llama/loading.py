@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from ringline.errors import CallerError
-from ringline.interrupts import edge, held
+from ringline.interrupts import callback, deliver, held
 from ringline.llama.library import Check, libllama, settle
 from ringline.llama.log import collected_errors, quote
 
@@ -135,10 +135,11 @@ class _Watch:
         self._failure: BaseException | None = None
         self.stopped = False
 
-    @edge
+    @callback
     def on_progress(self, share: float, _user_data: object) -> bool:
         """Return whether the load goes on."""
         try:
+            deliver()
             self._check()
             if self._progress is not None and self._progress(share) is False:
                 self.stopped = True

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringline.errors import CallerError, LibraryError
+from ringline.interrupts import deliver, held
 from ringline.llama.context import Context
 from ringline.llama.library import libllama
 from ringline.llama.log import collected_errors, quote
@@ -197,7 +198,10 @@ class Sampler:
         if np.isnan(logits.max()):
             raise LibraryError("the logits are not numbers (NaN): a device computed nonsense")
         if self.params.grammar is None:
-            return int(self._library.llama_sampler_sample(chain, context.handle, index))
+            with held():
+                token = int(self._library.llama_sampler_sample(chain, context.handle, index))
+            deliver()
+            return token
         return self._sample_by_grammar(chain, logits)
 
     def _sample_by_grammar(self, chain: Any, logits: NDArray[np.float32]) -> int:

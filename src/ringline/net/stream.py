@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ringline.errors import DeadlineError, NetworkError
+from ringline.interrupts import LOOK, deliver_late
 from ringline.net.deadline import Deadline
 
 __all__ = ["Closed", "Stream"]
@@ -209,20 +210,26 @@ class Stream:
             return count
 
     def _wait_readable(self, seconds: float | None) -> None:
-        if not self._reading.poll(None if seconds is None else seconds * 1000):
-            raise DeadlineError(
-                f"nothing came for {self.silence:g} s", peer=self.peer, seconds=self.silence
-            )
+        deadline = Deadline(seconds)
+        while not self._reading.poll(_slice_ms(deadline)):
+            deliver_late()
+            if deadline.passed():
+                raise DeadlineError(
+                    f"nothing came for {self.silence:g} s", peer=self.peer, seconds=self.silence
+                )
 
     def _wait_writable(self, reader: Callable[[], None] | None) -> None:
         deadline = Deadline(self.silence)
         poller = self._writing if reader is None else self._both
         while True:
-            events = poller.poll(deadline.left_ms())
+            events = poller.poll(_slice_ms(deadline))
             if not events:
-                raise DeadlineError(
-                    f"took no data for {self.silence:g} s", peer=self.peer, seconds=self.silence
-                )
+                deliver_late()
+                if deadline.passed():
+                    raise DeadlineError(
+                        f"took no data for {self.silence:g} s", peer=self.peer, seconds=self.silence
+                    )
+                continue
             if reader is not None and events[0][1] & select.POLLIN:
                 reader()
             if events[0][1] & ~select.POLLIN:
@@ -230,6 +237,12 @@ class Stream:
 
     def _lost(self, error: OSError) -> NetworkError:
         return NetworkError(f"the connection was lost ({error.strerror or error})", peer=self.peer)
+
+
+def _slice_ms(deadline: Deadline) -> int | None:
+    """How long to poll before the next look for an interrupt."""
+    left = deadline.left_ms()
+    return None if left is None else min(left, int(LOOK * 1000))
 
 
 def _compact(parts: Sequence[Bytes]) -> list[Bytes]:
