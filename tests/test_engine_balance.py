@@ -74,8 +74,8 @@ def test_what_does_not_fit_is_told_with_numbers():
         balance([Item(1, 10**9)] * 3, [Room(free=10**9)] * 2)
 
 
-def shares(size, n_devices, *, n_gpu_layers=-1, free=0, n_ctx=512):
-    candidates = [Candidate(f"RPC{i}", f"h{i}:1", free) for i in range(n_devices)]
+def shares(size, n_devices, *, n_gpu_layers=-1, free=0, n_ctx=512, kind=""):
+    candidates = [Candidate(f"RPC{i}", f"h{i}:1", free, kind) for i in range(n_devices)]
     return balanced_shares(size, candidates, n_gpu_layers=n_gpu_layers, n_ctx=n_ctx)
 
 
@@ -87,6 +87,14 @@ def test_the_demo_model_over_two_nodes_is_split_22_to_9(model_path):
     assert shares(size, 3) == [14, 15, 2]
     assert shares(size, 2, n_gpu_layers=10) == [9, 1]
     assert shares(size, 2, n_gpu_layers=0) == [1, 1]  # nothing to place, but no list of zeros
+
+
+@pytest.mark.model
+def test_cpus_share_the_multiplications(model_path):
+    # The output matrix has 8 bits a weight and the layers have 4: eight layers' worth of weights.
+    size = ModelSize.read(model_path)
+    assert shares(size, 2, kind="CPU") == [19, 12]
+    assert shares(size, 3, kind="CPU") == [12, 13, 6]
 
 
 def test_the_kv_cache_needs_room_too():
@@ -132,7 +140,9 @@ def test_the_shards_of_a_model_weigh_what_the_whole_weighs(tmp_path):
 def test_a_layer_of_the_demo_model_weighs_what_it_weighs(model_path):
     size = ModelSize.read(model_path)
     assert len(size.layers) == 31
-    assert size.layers[0] == Layer(size=2_216_448, read=2_216_448, kv=3 * 2 * 64 * 2)
+    assert size.layers[0] == Layer(
+        size=2_216_448, read=2_216_448, kv=3 * 2 * 64 * 2, weights=3_540_096
+    )
     assert size.layers[-1].read == 30_081_024 + 2_304
     assert (size.kv, size.n_ctx_train) == (30 * 768, 8192)
 
@@ -147,6 +157,13 @@ def test_a_token_reads_the_experts_that_are_asked():
     tensors = {"blk.0.ffn_up_exps.weight": 800, "blk.0.attn_q.weight": 10, "blk.1.ffn_up.weight": 5}
     size = of(metadata, {**tensors, "output.weight": 7, "token_embd.weight": 9})
     assert size.layers == (Layer(810, 210), Layer(5, 5), Layer(7, 7))
+
+
+def test_a_file_says_how_many_weights_a_layer_has(tmp_path):
+    path = make_model.make_model(tmp_path / "model.gguf", ModelSpec())
+    (header,) = read_headers(path)
+    counts = {tensor.name: int(tensor.n_elements) for tensor in GGUFReader(path).tensors}
+    assert header.weights == counts
 
 
 def test_layers_may_have_different_numbers_of_heads():

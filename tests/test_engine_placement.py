@@ -53,7 +53,7 @@ def test_two_steps_are_in_flight_where_stages_would_wait_for_each_other(stages, 
 
 def test_a_prompt_goes_through_several_stages_in_smaller_pieces():
     stages = [Stage("RPC0", "a:1", 22), Stage("RPC1", "b:1", 9)]
-    assert (n_ubatch_for(stages), n_ubatch_for(stages[:1])) == (128, 512)
+    assert (n_ubatch_for(stages), n_ubatch_for(stages[:1])) == (64, 512)
 
 
 def share(**numbers):

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ringline.bench.cells import Cell
 from ringline.bench.prompts import Delay
 from ringline.bench.report import Aim
-from ringline.bench.streams import Figures
+from ringline.bench.streams import Figures, Load
 from ringline.client.edge import Path
 
 __all__ = ["GroupReport", "PromptFigures", "summary"]
@@ -48,12 +48,14 @@ class GroupReport:
         cells: the runs of each cell.
         prompts: long prompts.
         llama_server: by number of streams, the runs of llama-server; empty where it was not asked.
+        load: what a request was.
     """
 
     machine: Mapping[str, Any]
     cells: Mapping[Cell, Runs]
     prompts: Sequence[PromptFigures]
     llama_server: Mapping[int, Runs] = field(default_factory=dict)
+    load: Load = field(default_factory=Load)
 
     def two_over_one(self) -> dict[int, float]:
         """By streams: tok/s of two groups over that of one; two stages, rendezvous."""
@@ -143,6 +145,7 @@ class GroupReport:
         """The report as the JSON file has it."""
         report: dict[str, Any] = {
             "machine": dict(self.machine),
+            "load": {"prompt": self.load.n_prompt, "predict": self.load.n_predict},
             "cells": [_cell_json(cell, runs) for cell, runs in self.cells.items()],
             "ratios": self.ratios(),
         }

@@ -110,7 +110,7 @@ def run_groups(model: FilePath, plan: Plan, *, say: Callable[[str], None]) -> Gr
     with stage_nodes(count) as nodes:
         bench = _Bench(nodes, model, plan, say)
         bench.run()
-    return GroupReport(machine, bench.cells, bench.prompts, bench.llama_server)
+    return GroupReport(machine, bench.cells, bench.prompts, bench.llama_server, plan.load)
 
 
 class _Bench:

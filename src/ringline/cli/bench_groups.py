@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.table import Table
 from ringline.bench.group_report import GroupReport, summary
 from ringline.bench.groups import FULL, QUICK, run_groups
 from ringline.bench.llama_server import Binaries
+from ringline.bench.streams import Load
 from ringline.cli.json_file import check_writable, write_json
 from ringline.cli.tables import print_table
 from ringline.client.edge import Path as TransferPath
@@ -21,6 +22,7 @@ from ringline.errors import CallerError
 
 __all__ = ["groups"]
 
+_NUMBERS_OF_A_LOAD: Final = 2
 _talk = Console(stderr=True, highlight=False)
 
 
@@ -44,6 +46,9 @@ def groups(
     rounds: Annotated[
         int | None, typer.Option("--rounds", min=1, help=f"Rounds; default: {FULL.rounds}.")
     ] = None,
+    load: Annotated[
+        str | None, typer.Option(metavar="IN,OUT", help="Tokens of a request; default: 128,64.")
+    ] = None,
     model: Annotated[
         Path | None, typer.Option("-m", "--model", help="A GGUF file; default: the demo's model.")
     ] = None,
@@ -60,17 +65,19 @@ def groups(
 ) -> None:
     """Time many requests at once with one and more groups, in interleaved rounds on this machine.
 
-    Closed-loop streams, 128 tokens in and 64 out, over local nodes with one thread each: every
+    Closed-loop streams, over local nodes with one thread each: every
     combination of groups, streams, stages and paths is a cell, about half a minute long in each
     round. Then long prompts, alone and beside others. Figures are medians over the rounds; a ratio
     is the median of the rounds' own ratios.
     """
     check_writable(json_file)
     plan = QUICK if quick else FULL
+    if load is not None:
+        plan = replace(plan, load=_load(load, plan.load))
     lists: dict[str, Any] = {
-        "groups": _numbers("--groups", group_counts),
-        "streams": _numbers("--streams", streams),
-        "stages": _numbers("--stages", stages),
+        "groups": _distinct(_numbers("--groups", group_counts)),
+        "streams": _distinct(_numbers("--streams", streams)),
+        "stages": _distinct(_numbers("--stages", stages)),
         "paths": _paths(path),
         "rounds": rounds,
         "binaries": _binaries(llama_server, rpc_server),
@@ -79,7 +86,14 @@ def groups(
     plan.check()
     report = run_groups(model or ensure_demo_model(_talk.print), plan, say=_talk.print)
     write_json(json_file, report.as_json())
-    _print(report)
+    _print(report, plan.load)
+
+
+def _load(text: str, default: Load) -> Load:
+    numbers = _numbers("--load", text) or []
+    if len(numbers) != _NUMBERS_OF_A_LOAD or min(numbers) < 1:
+        raise CallerError(f"--load {text}: write the tokens of a prompt and of an answer: 128,64")
+    return replace(default, n_prompt=numbers[0], n_predict=numbers[1])
 
 
 def _numbers(flag: str, text: str | None) -> list[int] | None:
@@ -88,7 +102,11 @@ def _numbers(flag: str, text: str | None) -> list[int] | None:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all(word.isascii() and word.isdigit() for word in words):
         raise CallerError(f"{flag} {text}: write numbers with commas between them")
-    return list(dict.fromkeys(map(int, words)))
+    return [int(word) for word in words]
+
+
+def _distinct(numbers: list[int] | None) -> list[int] | None:
+    return None if numbers is None else list(dict.fromkeys(numbers))
 
 
 def _paths(text: str | None) -> list[TransferPath] | None:
@@ -110,16 +128,17 @@ def _binaries(llama_server: Path | None, rpc_server: Path | None) -> Binaries | 
     return Binaries(llama_server, rpc_server)
 
 
-def _print(report: GroupReport) -> None:
-    tables = [_cells(report), *([_aims(report)] if report.aims() else [])]
+def _print(report: GroupReport, load: Load) -> None:
+    tables = [_cells(report, load), *([_aims(report)] if report.aims() else [])]
     for table in tables:
         print_table(table)
         print()
 
 
-def _cells(report: GroupReport) -> Table:
+def _cells(report: GroupReport, load: Load) -> Table:
     headings = ("tok/s", "TTFT s", "p95", "TPOT ms", "p95", "busy stages", "coordinator", "others")
-    table = _table("128 tokens in, 64 out unless --quick; one thread a stage", "cell", *headings)
+    title = f"{load.n_prompt} tokens in, {load.n_predict} out; one thread a stage"
+    table = _table(title, "cell", *headings)
     for cell, runs in report.cells.items():
         table.add_row(str(cell), *_figures(summary(runs)))
     for streams, runs in report.llama_server.items():

@@ -13,7 +13,6 @@ from ringline.client.node import DeviceFacts, Node
 from ringline.client.tensors import TensorPacker, buffer_address, graph_body, sources
 from ringline.client.transfer import Transfers, tensor_size
 from ringline.errors import RefusedError, TransferError
-from ringline.ggml.devices import cpu_device
 from ringline.ggml.graph import gather, graph_uid
 from ringline.ggml.layout import TENSOR, TENSOR_SIZE
 from ringline.ggml.memory import copy_out, record_at, view
@@ -55,6 +54,12 @@ class RemoteDevice:
         self.facts = facts
         self.transfers = transfers
         self.packer = TensorPacker(node)
+        #: a CPU of the same ggml pads nothing.
+        self.plain = facts.kind == "CPU"
+        asks = node.greeting.features & Feature.SUPPORTS_OP
+        #: so is a stock server, which does not say what it is: every ggml device has to fall back
+        #: to what a CPU can compute.
+        self.like_cpu = facts.kind in ("", "CPU") or not asks
         self._failures = failures
         self._alloc_sizes: dict[tuple[bytes, ...], int] = {}
         self._supported: dict[tuple[bytes, ...], bool] = {}
@@ -72,14 +77,7 @@ class RemoteDevice:
         return self.node.memory(self.facts.index)
 
     def supports_op(self, tensor: int) -> bool:
-        """Ask a device that we do not know; a CPU of the same ggml can do what our CPU can.
-
-        A stock server does not say what it is. It gets what the CPU backend can compute, which
-        every ggml device has to fall back to.
-        """
-        asks = self.node.greeting.features & Feature.SUPPORTS_OP
-        if self.facts.kind in ("", "CPU") or not asks:
-            return cpu_device().supports_op(tensor)
+        """Ask the node, once for each kind of tensor; never called where it is `like_cpu`."""
         key = (_shape(tensor), *(_shape(source) for source in sources(tensor)))
         answer = self._supported.get(key)
         if answer is None:
@@ -96,7 +94,7 @@ class RemoteDevice:
             and int(fields["ne"][0]) % _PADDED_ROW != 0
             and not int(fields["view_src"])
         )
-        if self.facts.kind == "CPU" or not (padded or known.grows[int(fields["op"])]):
+        if not (padded or known.grows[int(fields["op"])]):
             return tensor_size(tensor)
         key = (_shape(tensor),)
         size = self._alloc_sizes.get(key)

@@ -1,8 +1,9 @@
 """The default split: every stage takes the same time, within what fits. Pure.
 
 Decoding one token reads each weight once, and reading is what takes the time; so a stage costs what
-it reads, divided by how fast its device reads. The slowest stage sets the pace of a ring that has a
-step in flight for every stage. libllama's own default splits by free memory instead.
+it reads, or what it multiplies where that takes longer, divided by how fast its device is. The
+slowest stage sets the pace of a ring that has a step in flight for every stage. libllama's own
+default splits by free memory instead.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ HEADROOM = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A layer as the split sees it: what a token reads of it and the memory it takes, in bytes."""
+    """A layer as the split sees it: what a token reads of it (any unit), the bytes it takes."""
 
     read: int
     size: int

@@ -79,11 +79,11 @@ class Engine:
             n_ctx: tokens of context of all requests together, each gets an equal part; 0: for each
                 what the model was trained for.
             n_batch: most tokens of a step of prompts alone.
-            n_ubatch: most tokens that are computed at once; None: 128 where there are several
-                stages, so that the pieces of a prompt keep all of them busy, else 512.
+            n_ubatch: most tokens that are computed at once; None: 64 where there are several
+                stages, so that the pieces of a step keep all of them busy, else 512.
             step_tokens: most tokens of a step in which a text is under way, which bounds what the
-                others' prompts add to the time of its next token; at most n_ubatch. None: 128, or
-                twice the slots of a group.
+                others' prompts add to the time of its next token. None: 128, or twice the slots of
+                a group.
             queue: most requests that wait; None: any number.
             step_deadline: seconds in one step after which the log says who is waited for.
 
@@ -101,13 +101,14 @@ class Engine:
                 n_ctx=n_ctx,
                 n_ctx_train=placed.model.n_ctx_train,
             )
-            n_piece = n_ubatch or n_ubatch_for(placed.stages)
+            n_piece = n_ubatch or max(n_ubatch_for(placed.stages), *share.slots)
             # Before there are contexts: libllama aborts where a piece is smaller than its slots.
             limits = Limits(
                 share.slots,
                 share.n_ctx,
-                budget=min(n_piece, step_tokens or _step_tokens(share)),
+                budget=min(n_batch, step_tokens or _step_tokens(share)),
                 prompt_budget=n_batch,
+                piece=n_piece,
                 reuse=placed.model.forgets_partly,
                 queue=queue,
             )
@@ -251,7 +252,7 @@ def _as_made(limits: Limits, facts: Sequence[GroupFacts]) -> Limits:
     return replace(
         limits,
         n_ctx=min(fact.n_ctx for fact in facts),
-        budget=min(limits.budget, *(fact.n_ubatch for fact in facts)),
+        budget=min(limits.budget, *(fact.n_batch for fact in facts)),
         prompt_budget=min(fact.n_batch for fact in facts),
     )
 

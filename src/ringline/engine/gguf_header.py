@@ -7,10 +7,11 @@ are not touched. Format: docs/gguf.md in the repository of ggml; versions 2 and 
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -41,10 +42,12 @@ class GGUFHeader:
     Attributes:
         metadata: values by key; arrays of strings and long arrays are left out.
         tensors: name -> bytes it takes in the file, up to 31 of padding included.
+        weights: name -> how many numbers it holds.
     """
 
     metadata: dict[str, Value]
     tensors: dict[str, int]
+    weights: dict[str, int] = field(default_factory=dict)
 
 
 def read_headers(path: Path) -> list[GGUFHeader]:
@@ -82,8 +85,12 @@ class _Reader:
             value = self._value(self._number("<I"))
             if value is not None:
                 metadata[key] = value
-        offsets = dict(self._tensor() for _ in range(n_tensors))
-        return GGUFHeader(metadata, self._sizes(offsets, metadata))
+        offsets: dict[str, int] = {}
+        weights: dict[str, int] = {}
+        for _ in range(n_tensors):
+            name = self._string()
+            weights[name], offsets[name] = self._tensor()
+        return GGUFHeader(metadata, self._sizes(offsets, metadata), weights)
 
     def _number(self, form: str) -> int:
         (number,) = struct.unpack_from(form, self._data, self._place)
@@ -122,10 +129,10 @@ class _Reader:
             place += 8 + unpack(data, place)[0]
         self._place = place
 
-    def _tensor(self) -> tuple[str, int]:
-        name, n_dims = self._string(), self._number("<I")
-        self._place += 8 * n_dims + 4  # its shape and type
-        return name, self._number("<Q")
+    def _tensor(self) -> tuple[int, int]:
+        shape = [self._number("<Q") for _ in range(self._number("<I"))]
+        self._place += 4  # its type
+        return math.prod(shape), self._number("<Q")
 
     def _sizes(self, offsets: dict[str, int], metadata: dict[str, Value]) -> dict[str, int]:
         """A tensor ends where the next one begins, the last one with the file."""

@@ -1,4 +1,4 @@
-"""What the layers of a model weigh, what a token reads of them, what its KV cache takes. Bytes.
+"""What the layers of a model weigh, what a token takes of them and of the KV cache. Bytes.
 
 Pure functions over headers of GGUF files (`gguf_header`).
 """
@@ -30,11 +30,13 @@ class Layer:
         size: its weights.
         read: what one token reads of them: all, but for the experts that are not asked.
         kv: what one token takes in the KV cache.
+        weights: how many numbers one token is multiplied with.
     """
 
     size: int
     read: int
     kv: int = 0
+    weights: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,20 @@ class ModelSize:
         if n_layer < 1:
             raise CallerError(f"the model does not say how many layers it has ({arch}.block_count)")
         tensors = {name: size for header in headers for name, size in header.tensors.items()}
+        weights = {name: count for header in headers for name, count in header.weights.items()}
         kv = _kv_sizes(metadata, arch, n_layer)
         asked = _share_of_experts(metadata, arch)
-        blocks = [_layer(_of_block(tensors, i), asked, kv[i]) for i in range(n_layer)]
-        return cls((*blocks, _output(tensors)), _whole(metadata, f"{arch}.context_length"))
+        blocks = [
+            Layer(
+                sum(_of_block(tensors, i).values()),
+                _asked(_of_block(tensors, i), asked),
+                kv[i],
+                _asked(_of_block(weights, i), asked),
+            )
+            for i in range(n_layer)
+        ]
+        output = Layer(_output(tensors), _output(tensors), weights=_output(weights))
+        return cls((*blocks, output), _whole(metadata, f"{arch}.context_length"))
 
 
 def _of_block(tensors: dict[str, int], number: int) -> dict[str, int]:
@@ -90,17 +102,16 @@ def _of_block(tensors: dict[str, int], number: int) -> dict[str, int]:
     return {name: size for name, size in tensors.items() if belongs(name)}
 
 
-def _layer(tensors: dict[str, int], asked: float, kv: int) -> Layer:
+def _asked(tensors: dict[str, int], share: float) -> int:
+    """What one token takes of a layer: of the experts their share."""
     experts = sum(size for name, size in tensors.items() if _EXPERTS.search(name))
-    size = sum(tensors.values())
-    return Layer(size, size - experts + round(experts * asked), kv)
+    return sum(tensors.values()) - experts + round(experts * share)
 
 
-def _output(tensors: dict[str, int]) -> Layer:
+def _output(tensors: dict[str, int]) -> int:
     """The output layer; where embeddings are tied it is a copy of their table, read as a matrix."""
     matrix = tensors.get("output.weight", tensors.get("token_embd.weight", 0))
-    size = matrix + tensors.get("output_norm.weight", 0)
-    return Layer(size, size)
+    return matrix + tensors.get("output_norm.weight", 0)
 
 
 def _share_of_experts(metadata: dict[str, Value], arch: str) -> float:

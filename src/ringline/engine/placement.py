@@ -23,8 +23,8 @@ __all__ = [
 ONE_STAGE_UBATCH: Final = 512
 #: pieces of a prompt that several stages work on at once. Measured with 448 tokens over two stages
 #: of one thread on a busy machine: pieces of 512 took 1.3 times as long as one machine alone, of
-#: 128 and 64 0.85 times, of 32 1.9 times.
-PIPELINE_UBATCH: Final = 128
+#: 128 and 64 0.85 times, of 32 1.9 times: ggml's attention on a CPU is slow for fewer than 64 rows.
+PIPELINE_UBATCH: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,19 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A device that may hold layers: its name, where it is, its free memory in bytes."""
+    """A device that may hold layers.
+
+    Attributes:
+        device: its name.
+        endpoint: where it is; "" for this machine.
+        free: bytes of free memory; 0: unknown.
+        kind: what its node calls it, CPU or CUDA for example; "" if it does not say.
+    """
 
     device: str
     endpoint: str
     free: int = 0
+    kind: str = ""
 
 
 def order_devices(candidates: Sequence[Candidate]) -> tuple[list[Candidate], str]:
@@ -68,6 +76,10 @@ def balanced_shares(
 ) -> list[float]:
     """The default -ts: for each device its number of layers, so that all take the same time.
 
+    A device takes as long as it reads. A CPU that serves several requests takes as long as it
+    multiplies: measured with the demo model over two CPUs, 4-bit layers and the 8-bit output matrix
+    take their time by numbers of weights rather than by bytes.
+
     Args:
         size: the model.
         candidates: devices in the order of the stages.
@@ -78,7 +90,11 @@ def balanced_shares(
         CallerError: the layers do not fit.
     """
     tokens = n_ctx or size.n_ctx_train
-    items = [Item(layer.read, layer.size + layer.kv * tokens) for layer in size.layers]
+    cpus = all(candidate.kind == "CPU" for candidate in candidates)
+    items = [
+        Item((cpus and layer.weights) or layer.read, layer.size + layer.kv * tokens)
+        for layer in size.layers
+    ]
     if n_gpu_layers >= 0:
         items = items[max(0, len(items) - n_gpu_layers) :]
     rooms = [Room(candidate.free) for candidate in candidates]

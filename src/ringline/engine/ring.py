@@ -222,9 +222,9 @@ class Ring:
 
     def _candidate(self, name: str) -> Candidate:
         if name == CPU:
-            return Candidate(CPU, "", cpu_device().memory()[0])
+            return Candidate(CPU, "", cpu_device().memory()[0], CPU)
         device = self.remote.devices[self.devices.index(name)]
-        return Candidate(name, str(device.node.endpoint), device.memory()[0])
+        return Candidate(name, str(device.node.endpoint), device.memory()[0], device.facts.kind)
 
     def _address(self, name: str) -> int:
         if name == CPU:

@@ -22,6 +22,7 @@ class Limits:
         n_ctx: most tokens of one slot.
         budget: most tokens of a step in which a task is decoding.
         prompt_budget: most tokens of a step of prompts alone: nobody waits for its next token.
+        piece: most tokens that are computed at once; 0: a step is one piece.
         reuse: whether what a slot's cache holds may be used again.
         queue: most tasks that wait for a slot; None for any number.
     """
@@ -30,13 +31,14 @@ class Limits:
     n_ctx: int
     budget: int
     prompt_budget: int
+    piece: int = 0
     reuse: bool = True
     queue: int | None = None
 
     def __post_init__(self) -> None:
         if not self.slots or min(self.slots) < 1:
             raise CallerError(f"slots of the groups are {self.slots}: each group needs at least 1")
-        room = min(self.budget, self.prompt_budget)
+        room = min(self.budget, self.prompt_budget, self.piece or self.budget)
         if room < max(self.slots):
             raise CallerError(
                 f"a step of {room} tokens has no room for the {max(self.slots)} slots of a group: "

@@ -23,8 +23,9 @@ from ringline.ggml.layout import (
     Status,
 )
 from ringline.ggml.library import load
+from ringline.ggml.native import BASE_ALIGNMENT, cpu_functions
 
-__all__ = ["BACKEND", "BUFFER", "BUFFER_TYPE", "DEVICE", "GUID", "REGISTRY"]
+__all__ = ["BACKEND", "GUID", "REGISTRY", "buffer_table", "buffer_type_table", "device_table"]
 
 _P = ctypes.c_void_p
 _SIZE = ctypes.c_size_t
@@ -43,6 +44,14 @@ def _table(kind: type[ctypes.Structure], **functions: Any) -> Any:
     table = kind(**{name: ctypes.cast(f, _P).value for name, f in functions.items()})
     _kept.append(functions)
     return table
+
+
+def _changed(table: Any, **functions: int) -> Any:
+    """A copy of a struct of function pointers with some that are C's own; 0 for none."""
+    copy = type(table).from_buffer_copy(table)
+    for name, address in functions.items():
+        setattr(copy, name, address)
+    return copy
 
 
 _kept: list[dict[str, Any]] = []
@@ -271,7 +280,7 @@ def _event_wait(address: int, event: int) -> None:
 REGISTRY: Final = _table(
     RegInterface, get_name=_name, get_device_count=_device_count, get_device=_device_at
 )
-DEVICE: Final = _table(
+_DEVICE: Final = _table(
     DeviceInterface,
     get_name=_name,
     get_description=_description,
@@ -286,7 +295,7 @@ DEVICE: Final = _table(
     event_free=_event_free,
     event_synchronize=_event_synchronize,
 )
-BUFFER_TYPE: Final = _table(
+_BUFFER_TYPE: Final = _table(
     BufferTypeInterface,
     get_name=_name,
     alloc_buffer=_alloc_buffer,
@@ -294,7 +303,7 @@ BUFFER_TYPE: Final = _table(
     get_max_size=_max_size,
     get_alloc_size=_alloc_size,
 )
-BUFFER: Final = _table(
+_BUFFER: Final = _table(
     BufferInterface,
     free_buffer=_free_buffer,
     get_base=_base,
@@ -317,3 +326,21 @@ BACKEND: Final = _table(
     event_record=_event_record,
     event_wait=_event_wait,
 )
+
+
+def device_table(*, like_cpu: bool) -> Any:
+    """Functions of a device; `like_cpu`: it computes what this machine's CPU backend computes."""
+    return _changed(_DEVICE, supports_op=cpu_functions().supports_op) if like_cpu else _DEVICE
+
+
+def buffer_type_table(*, plain: bool) -> Any:
+    """Functions of a buffer type; `plain`: every tensor takes ggml_nbytes, which is the default."""
+    return _changed(_BUFFER_TYPE, get_alloc_size=0) if plain else _BUFFER_TYPE
+
+
+def buffer_table(*, plain: bool, base: int) -> Any:
+    """Functions of a buffer whose context is its base; `plain`: tensors need no preparation."""
+    functions = {"init_tensor": 0} if plain else {}
+    if base % BASE_ALIGNMENT == 0:
+        functions["get_base"] = cpu_functions().get_base
+    return _changed(_BUFFER, **functions)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ringline.errors import CallerError, LibraryError
 from ringline.ggml.layout import TENSOR, DeviceType, Status
 from ringline.ggml.library import load
-from ringline.ggml.memory import view
+from ringline.ggml.memory import ask_for_huge_pages, view
 
 __all__ = ["Backend", "Buffer", "Device", "TensorStruct", "cpu_device", "find_devices"]
 
@@ -82,7 +82,12 @@ class Device:
     def alloc_buffer(self, size: int) -> Buffer | None:
         """A buffer of at least `size` bytes, or None where there is no room."""
         address = load().backend_buft_alloc_buffer(self._buffer_type(), size)
-        return Buffer(address, host=self._is_host()) if address else None
+        if not address:
+            return None
+        buffer = Buffer(address, host=self._is_host())
+        if buffer.host:
+            ask_for_huge_pages(buffer.base, buffer.size)
+        return buffer
 
     def open(self, n_threads: int) -> Backend:
         """A backend (one stream of computations) on this device.

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import mmap
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["copy_out", "record_at", "view", "window"]
+__all__ = ["ask_for_huge_pages", "copy_out", "record_at", "view", "window"]
+
+#: below this a mapping has few pages anyway, and rounding up to huge ones would waste memory.
+_LARGE: Final = 4 << 20
 
 
 def view(address: int, size: int) -> memoryview:
@@ -36,3 +42,29 @@ def window(low: int, high: int, dtype: np.dtype[np.void]) -> npt.NDArray[np.void
     return np.lib.stride_tricks.as_strided(
         raw[: dtype.itemsize].view(dtype), shape=(count,), strides=(16,), writeable=False
     )
+
+
+def ask_for_huge_pages(address: int, size: int) -> bool:
+    """Ask the kernel for huge pages behind large memory that nobody has touched yet.
+
+    A decode step reads all weights once, so with pages of 4 KiB it misses the TLB all the time. It
+    is a hint: where the kernel has no huge pages (left), small ones do.
+
+    Returns:
+        Whether the kernel took the hint.
+    """
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    if advice is None or size < _LARGE:
+        return False
+    start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = (address + size) // mmap.PAGESIZE * mmap.PAGESIZE - start
+    return bool(_madvise()(start, length, advice) == 0)
+
+
+@functools.cache
+def _madvise() -> Any:
+    """madvise(2) of the C library, for memory that no mmap object of ours stands for."""
+    function = ctypes.CDLL(None).madvise
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    function.restype = ctypes.c_int
+    return function

@@ -96,6 +96,14 @@ class DeviceProvider(_Owner, Protocol):
         """Name of its buffers, for people."""
 
     @property
+    def plain(self) -> bool:
+        """Whether a tensor takes ggml_nbytes and needs no preparation: libllama does not ask."""
+
+    @property
+    def like_cpu(self) -> bool:
+        """Whether it computes what this machine's CPU backend does: supports_op is not asked."""
+
+    @property
     def alignment(self) -> int:
         """Alignment of tensors in its buffers."""
 

@@ -56,7 +56,8 @@ class _BufferType(_Named):
         super().__init__(device.provider.buffer_type_name)
         self.device = device
         self.fail = device.provider.fail
-        self._struct = BufferTypeStruct(iface=callbacks.BUFFER_TYPE, device=device.address)
+        table = callbacks.buffer_type_table(plain=device.provider.plain)
+        self._struct = BufferTypeStruct(iface=table, device=device.address)
         self.address = ctypes.addressof(self._struct)
         owners[self.address] = self
 
@@ -65,9 +66,9 @@ class _BufferType(_Named):
         provider = self.device.provider.alloc_buffer(size)
         if provider is None:
             return 0
-        address = int(
-            load().backend_buffer_init(self.address, callbacks.BUFFER, None, provider.size)
-        )
+        base = provider.base()
+        table = callbacks.buffer_table(plain=self.device.provider.plain, base=base)
+        address = int(load().backend_buffer_init(self.address, table, base, provider.size))
         owners[address] = _Buffer(provider)
         provider.born(address)
         return address
@@ -81,7 +82,8 @@ class DeviceHandle(_Named):
         self.c_description = ctypes.create_string_buffer(provider.description.encode())
         self.provider = provider
         self.fail = provider.fail
-        self._struct = DeviceStruct(iface=callbacks.DEVICE, reg=registry.address)
+        table = callbacks.device_table(like_cpu=provider.like_cpu)
+        self._struct = DeviceStruct(iface=table, reg=registry.address)
         self.address = ctypes.addressof(self._struct)
         owners[self.address] = self
         self.buffer_type = _BufferType(self)
