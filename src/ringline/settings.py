@@ -16,6 +16,7 @@ __all__ = [
     "VARIABLES",
     "cache_folder",
     "debug_level",
+    "level_5_parts",
     "p2p_enabled",
     "reply_timeout",
     "stats_wanted",
@@ -25,6 +26,7 @@ __all__ = [
 VARIABLES = {
     "RINGLINE_P2P": "0 sends every hidden state through the coordinator (hub path)",
     "GGML_RPC_P2P": "the same, under the name of the seed; RINGLINE_P2P wins",
+    "RINGLINE_PARTS": "all, none, or some of codec,rows,sampling: what of level 5 is used",
     "RINGLINE_STATS": "1 prints the traffic table at the end, like --stats",
     "GGML_RPC_STATS": "the same, under the name of the seed; RINGLINE_STATS wins",
     "RINGLINE_DEBUG": "1 logs commands and shows tracebacks, 2 adds sizes and times, 3 adds bytes",
@@ -56,6 +58,11 @@ def _flag(names: tuple[str, ...], default: bool) -> bool:
 def p2p_enabled() -> bool:
     """Whether hidden states may go straight from node to node."""
     return _flag(("RINGLINE_P2P", "GGML_RPC_P2P"), default=True)
+
+
+def level_5_parts() -> str:
+    """Which parts of extension level 5 are used, in words."""
+    return os.environ.get("RINGLINE_PARTS", "").strip() or "all"
 
 
 def stats_wanted() -> bool:

@@ -18,12 +18,13 @@ import logging
 import threading
 
 from ringline.client.counters import Traffic
+from ringline.client.outbox import Outbox
 from ringline.client.replies import Expected, Replies
 from ringline.errors import DeadlineError, NetworkError, ProtocolError, RemoteError
 from ringline.net.stream import Stream
 from ringline.settings import debug_level
 from ringline.wire.commands import Command
-from ringline.wire.frames import REQUEST_HEADER
+from ringline.wire.thin.encoder import Encoder
 
 __all__ = ["BULK", "Connection"]
 
@@ -51,8 +52,7 @@ class Connection:
         self._stream = stream
         self._traffic = traffic
         self._sending = threading.Lock()
-        self._queue: list[Bytes] = []
-        self._queued = 0
+        self._outbox = Outbox(traffic)
         self._since: list[str] = []  # names of the commands not known to be done
         self._sent = self._done = 0  # numbers of the last command sent, and known to be done
         self._to_drain: list[Expected] = []  # what expect() promised; errors come out of drain()
@@ -69,6 +69,10 @@ class Connection:
     def level(self, level: int) -> None:
         self._level = level
         self.replies.extended = level > 0
+
+    def encode_steps(self) -> None:
+        """From here on, what the codec of level 5 accepts goes as STEP."""
+        self._outbox.encoder = Encoder()
 
     @property
     def dirty(self) -> bool:
@@ -89,7 +93,7 @@ class Connection:
         with self.lock:
             self._check()
             size = self._add(command, parts)
-        if size >= BULK or self._queued >= _MOST_QUEUED:
+        if size >= BULK or self._outbox.size >= _MOST_QUEUED:
             self.flush()
 
     def queue(self, command: Command, *parts: Bytes) -> None:
@@ -155,14 +159,14 @@ class Connection:
         with self._sending:
             with self.lock:
                 self._check()
-                parts, self._queue, self._queued = self._queue, [], 0
+                entries = self._outbox.take()
                 # While replies are on their way we must go on reading: a node that is stuck in
                 # sending one reads nothing, and both ends would wait for each other.
                 reader = self.replies.take_some if self.replies.queue else None
-            if not parts:
+            if not entries:
                 return
             try:
-                self._stream.send(parts, reader)
+                self._stream.send(self._outbox.frames(entries), reader)
             except NetworkError as error:
                 raise self._broken(error) from None
             except BaseException:  # half a message may have been sent
@@ -175,7 +179,7 @@ class Connection:
         Raises:
             RefusedError, NetworkError, PeerError: as call().
         """
-        if not self._queue and not self._to_drain:  # libllama asks a dozen times a step
+        if not self._outbox and not self._to_drain:  # libllama asks a dozen times a step
             self._check()
             return
         self.flush()
@@ -232,15 +236,11 @@ class Connection:
 
     def _add(self, command: Command, parts: tuple[Bytes, ...]) -> int:
         """Queue a request; the bytes of its body."""
-        size, name = sum(map(len, parts)), command.name
-        self._queue.append(REQUEST_HEADER.pack(command, size))
-        self._queue.extend(parts)
-        self._queued += REQUEST_HEADER.size + size
-        self._since.append(name)
+        size = self._outbox.add(command, parts)
+        self._since.append(command.name)
         self._sent += 1
-        self._traffic.sent(name, REQUEST_HEADER.size + size)
         if self._debug:
-            _log.debug("%s <- %s %d bytes", self.peer, name, size)
+            _log.debug("%s <- %s %d bytes", self.peer, command.name, size)
         return size
 
     def _finish(self, head: Expected, size: int) -> None:
@@ -260,7 +260,7 @@ class Connection:
                 queue = self.replies.queue
                 waiting = queue[0].command.name if queue else None
                 self._error = self._named(error, error.command or waiting)
-                self._queue, self._queued = [], 0
+                self._outbox.take()
                 self.replies.fail_all(self._error)
             return self._error
 

@@ -10,6 +10,7 @@ from ringline.client.connection import BULK, Connection
 from ringline.client.failures import Failures
 from ringline.client.lane import current
 from ringline.client.node import DeviceFacts, Node
+from ringline.client.rows import RowTables, gather_behind
 from ringline.client.tensors import TensorPacker, buffer_address, graph_body, sources
 from ringline.client.transfer import Transfers, tensor_size
 from ringline.errors import RefusedError, TransferError
@@ -43,8 +44,27 @@ class RemoteDevice:
     """One device of a node, as libllama's device number `number`."""
 
     def __init__(
-        self, number: int, node: Node, facts: DeviceFacts, transfers: Transfers, failures: Failures
+        self,
+        number: int,
+        node: Node,
+        facts: DeviceFacts,
+        transfers: Transfers,
+        failures: Failures,
+        *,
+        rows: RowTables | None = None,
+        samples: bool = False,
     ) -> None:
+        """Describe a device.
+
+        Args:
+            number: its place among the devices of the ring.
+            node: where it is.
+            facts: what the node says of it.
+            transfers: move hidden states to it.
+            failures: keep what cannot be raised.
+            rows: the node's embedding tables; None: embeddings go as numbers.
+            samples: whether the node chooses tokens where the logits are.
+        """
         self.name = f"RPC{number}"
         self.description = f"{facts.description} at {node.endpoint}".strip()
         self.buffer_type_name = f"RPC{facts.index}[{node.endpoint}]"
@@ -53,6 +73,8 @@ class RemoteDevice:
         self.node = node
         self.facts = facts
         self.transfers = transfers
+        self.rows = rows
+        self.samples = samples
         self.packer = TensorPacker(node)
         #: a CPU of the same ggml pads nothing.
         self.plain = facts.kind == "CPU"
@@ -240,13 +262,26 @@ class RemoteStream:
         self.device.write(tensor, data, offset, size)
 
     def get_async(self, tensor: int, data: int, offset: int, size: int) -> None:
-        """Queue a read; the data are there after synchronize()."""
+        """Queue a read; the data are there after synchronize(), or stay where they are."""
+        lane = current()
+        kept = None if lane is None else lane.kept
+        if kept is not None and kept.take(self.device, tensor, data, offset, size):
+            return
         request = GetTensor(self.device.packer.pack(tensor), offset, size)
         self.device.node.connection.expect(request.COMMAND, request.pack(), target=view(data, size))
 
     def copy_async(self, source: StreamProvider | None, src: int, dst: int) -> bool:
-        """Take a tensor from another remote device by the best path; False if it is not remote."""
-        return source is not None and _move(src, self.device, dst)
+        """Take a tensor from another remote device by the best path, or an embedding as token ids.
+
+        False: it is on this machine and must go as it is.
+        """
+        if source is not None:
+            return _move(src, self.device, dst)
+        rows = self.device.rows
+        gather = None if rows is None else gather_behind(src)
+        if rows is None or gather is None:
+            return False
+        return rows.send(gather, self.device.packer.pack(dst))
 
     def synchronize(self) -> None:
         """Send what is queued and wait for all replies on their way."""

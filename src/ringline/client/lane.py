@@ -15,16 +15,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ringline.client.connection import Connection
+from ringline.client.kept import KeptRows
 from ringline.client.replies import Expected
+from ringline.client.thin import LEVEL
 from ringline.errors import NetworkError, PeerError, TransferError
 from ringline.wire.extension import PeerData, Ping
 from ringline.wire.messages import Result
+from ringline.wire.thin.tickets import TICKET_SIZE, next_ticket
 
 if TYPE_CHECKING:
     from ringline.client.node import Node
@@ -58,6 +62,9 @@ class Lane:
     def __init__(self, nodes: Sequence[Node], connections: Sequence[Connection]) -> None:
         """Take connections that are open already, one for each node, in order."""
         self.tickets: list[Ticket] = []
+        #: the rows of logits that stay on their node in this decode; None: none may.
+        self.kept: KeptRows | None = None
+        self._chains: dict[tuple[Node, Node], bytes] = {}
         self._by_node = dict(zip(nodes, connections, strict=True))
         self._main = {node: node.main for node in nodes}
         self._failures: list[TransferError] = []
@@ -67,8 +74,12 @@ class Lane:
                 connection.replies.watch = functools.partial(self._watch, busy=node)
 
     @classmethod
-    def attach(cls, nodes: Sequence[Node]) -> Lane:
+    def attach(cls, nodes: Sequence[Node], *, encode: bool = False) -> Lane:
         """Open a further connection to every ringline node; share the one to a stock server.
+
+        Args:
+            nodes: of the ring.
+            encode: whether steps go through the codec of level 5 where the node has it.
 
         Raises:
             NetworkError, PeerError: a node cannot be reached, or has no room for it.
@@ -77,6 +88,8 @@ class Lane:
         try:
             for node in nodes:
                 opened.append(node.attach() if node.level else node.main)
+                if encode and node.level >= LEVEL:
+                    opened[-1].encode_steps()
         except BaseException:
             for connection in opened:
                 if connection not in [node.main for node in nodes]:
@@ -97,6 +110,15 @@ class Lane:
             yield
         finally:
             _bound.lane = before
+
+    def ticket(self, source: Node, target: Node) -> Ticket:
+        """A ticket for a transfer; who does not know the last one of this way cannot guess it."""
+        last = self._chains.get((source, target))
+        number = os.urandom(TICKET_SIZE) if last is None else next_ticket(last)
+        self._chains[source, target] = number
+        ticket = Ticket(number, source, target)
+        self.tickets.append(ticket)
+        return ticket
 
     def fail(self, error: TransferError) -> None:
         """A transfer of the step under way failed; check() raises it."""

@@ -11,9 +11,12 @@ from ringline.client.edge import Path
 from ringline.client.failures import Failures
 from ringline.client.lane import Lane, current
 from ringline.client.node import Node
+from ringline.client.rows import RowTables
+from ringline.client.thin import LEVEL, Parts
 from ringline.client.transfer import Transfers
 from ringline.ggml.registry import DeviceHandle, Registry
 from ringline.net.endpoint import Endpoint
+from ringline.settings import level_5_parts
 from ringline.wire.extension import Ping
 from ringline.wire.messages import Result
 
@@ -26,30 +29,34 @@ class RemoteDevices:
     A context manager. Close it after every model and context that used it.
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint], *, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        *,
+        path: Path | None = None,
+        parts: Parts | None = None,
+    ) -> None:
         """Connect to every node.
 
         Args:
             endpoints: where the nodes listen.
             path: the best path that hidden states may take; None: as the environment says.
+            parts: of level 5, which are used with nodes that have it; None: as the environment
+                says, which is all.
 
         Raises:
             NetworkError, PeerError: a node cannot be used; names it.
             LibraryError: the local ggml cannot be used.
         """
         self.counters = Counters()
+        self.parts = parts or Parts.parse(level_5_parts())
         self.failures = Failures()
         self.nodes: list[Node] = []
         self._registry: Registry | None = None
         try:
             for endpoint in endpoints:
                 self.nodes.append(Node(endpoint, self.counters))
-            transfers = Transfers(path)
-            places = [(node, facts) for node in self.nodes for facts in node.devices]
-            self.devices = [
-                RemoteDevice(number, node, facts, transfers, self.failures)
-                for number, (node, facts) in enumerate(places)
-            ]
+            self.devices = self._describe(Transfers(path))
             self._registry = Registry(self.devices)
         except BaseException:
             self.close()
@@ -70,7 +77,25 @@ class RemoteDevices:
         for node in self.nodes:
             if node.level:
                 node.main.call(Ping.COMMAND, size=Result.LAYOUT.size)
-        return Lane.attach(self.nodes)
+        return Lane.attach(self.nodes, encode=self.parts.codec)
+
+    def _describe(self, transfers: Transfers) -> list[RemoteDevice]:
+        devices: list[RemoteDevice] = []
+        for node in self.nodes:
+            rows = RowTables(node) if self.parts.rows and node.level >= LEVEL else None
+            samples = self.parts.sampling and node.level >= LEVEL
+            for facts in node.devices:
+                device = RemoteDevice(
+                    len(devices),
+                    node,
+                    facts,
+                    transfers,
+                    self.failures,
+                    rows=rows,
+                    samples=samples,
+                )
+                devices.append(device)
+        return devices
 
     def check(self) -> None:
         """Raise what a callback could not raise; call it after each load and decode.

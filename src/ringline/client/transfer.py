@@ -15,13 +15,12 @@ uses it; one that failed takes the hub and is tried again later, ever more rarel
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from typing import Final
 
 from ringline.client.connection import BULK
 from ringline.client.edge import Edge, Path
-from ringline.client.lane import Lane, Ticket, current
+from ringline.client.lane import Ticket, current
 from ringline.client.node import Node
 from ringline.ggml.library import load
 from ringline.settings import p2p_enabled, reply_timeout
@@ -34,7 +33,6 @@ __all__ = ["Transfers", "tensor_size"]
 _log = logging.getLogger(__name__)
 
 _LEVELS: Final = {Path.DIRECT: 3, Path.RENDEZVOUS: 4}
-_TICKET: Final = 16
 #: what a RECV may wait, of the time that we wait for a reply: it must give up before we do, or a
 #: lost transfer would look like a lost node.
 _SHARE: Final = 0.75
@@ -83,15 +81,14 @@ class Transfers:
         rendezvous = self._best is Path.RENDEZVOUS and level >= _LEVELS[Path.RENDEZVOUS]
         if rendezvous and lane is not None:
             if edge.probed or self._probe(source, target, edge):
-                self._rendezvous(lane, Ticket(os.urandom(_TICKET), source, target), src, dst, size)
+                self._rendezvous(lane.ticket(source, target), src, dst, size)
                 return Path.RENDEZVOUS
         elif level >= _LEVELS[Path.DIRECT] and self._copy_to(source, src, target, dst, size, edge):
             return Path.DIRECT
         return Path.HUB
 
-    def _rendezvous(self, lane: Lane, ticket: Ticket, src: bytes, dst: bytes, size: int) -> None:
+    def _rendezvous(self, ticket: Ticket, src: bytes, dst: bytes, size: int) -> None:
         source, target = ticket.source, ticket.target
-        lane.tickets.append(ticket)
         session, name = target.greeting.session, str(target.endpoint)
         send = SendTensor(src, 0, size, ticket.number, session, name)
         source.connection.post(send.COMMAND, send.pack())

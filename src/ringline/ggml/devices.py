@@ -18,7 +18,15 @@ from ringline.ggml.layout import TENSOR, DeviceType, Status
 from ringline.ggml.library import load
 from ringline.ggml.memory import ask_for_huge_pages, view
 
-__all__ = ["Backend", "Buffer", "Device", "TensorStruct", "cpu_device", "find_devices"]
+__all__ = [
+    "Backend",
+    "Buffer",
+    "Device",
+    "TensorStruct",
+    "cpu_device",
+    "find_devices",
+    "is_host_buffer",
+]
 
 _SET_THREADS: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
 
@@ -187,3 +195,8 @@ def find_devices(names: list[str] | None = None) -> list[Device]:
 def cpu_device() -> Device:
     """The CPU device of this machine."""
     return Device.at(load().backend_dev_by_type(DeviceType.CPU))
+
+
+def is_host_buffer(address: int) -> bool:
+    """Whether the ggml_backend_buffer_t at `address` is memory that can be read in place; 0: no."""
+    return bool(address) and bool(load().backend_buffer_is_host(address))

@@ -55,6 +55,7 @@ _BASE: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "backend_buffer_get_size": (_SIZE, (_P,)),
     "backend_buffer_get_usage": (_INT, (_P,)),
     "backend_buffer_init_tensor": (_INT, (_P, _P)),
+    "backend_buffer_is_host": (_BOOL, (_P,)),
     "backend_buffer_clear": (None, (_P, _U8)),
     "backend_buffer_copy_tensor": (_BOOL, (_P, _P)),
     "backend_tensor_set": (None, (_P, _P, _SIZE, _SIZE)),

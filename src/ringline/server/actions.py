@@ -23,8 +23,10 @@ _FOR_PEERS: Final = frozenset(
         Command.PING,
     }
 )
-#: these read their bodies piece by piece and stand in no table of handlers.
-_STREAMED: Final = frozenset({Command.SET_TENSOR, Command.SET_TENSORS, Command.PEER_DATA})
+#: these read their bodies piece by piece, or hold other commands: they stand in no table of handlers.
+_STREAMED: Final = frozenset(
+    {Command.SET_TENSOR, Command.SET_TENSORS, Command.PEER_DATA, Command.STEP}
+)
 #: the replies of the base protocol that have room for "no".
 _REFUSALS: Final[dict[Command, Message]] = {
     Command.ALLOC_BUFFER: AllocBuffer.Reply(0, 0),

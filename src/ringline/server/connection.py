@@ -40,6 +40,7 @@ from ringline.wire.frames import (
     reply_frame,
 )
 from ringline.wire.messages import Message, SetTensor
+from ringline.wire.thin.decoder import Decoder
 
 __all__ = ["Connection"]
 
@@ -63,6 +64,7 @@ class Connection:
         self._context = context
         self._actions = actions_for(handover.role, handover.level)
         self._kept: tuple[str, int] | None = None
+        self._decoder: Decoder | None = None
         context.gone = self._stream.hung_up
         self._debug = settings.debug_level()
 
@@ -141,7 +143,10 @@ class Connection:
         if action.handler is None:
             self._stream_in(action, size)
             return
-        body = self._read_body(size)
+        self._execute(action, self._read_body(size))
+
+    def _execute(self, action: Action, body: memoryview) -> None:
+        """Call the handler of a command, and answer."""
         if self._kept is not None and action.command is not Command.FREE_BUFFER:
             if action.answered:
                 text, code = self._kept
@@ -151,6 +156,7 @@ class Connection:
         if action.answered and self._context.reports:
             self._send_error("; ".join(self._context.take_reports()), ErrorCode.TRANSFER)
             return
+        assert action.handler is not None
         try:
             reply = action.handler(body, self._context)
         except (RefusedError, LibraryError) as error:
@@ -196,8 +202,38 @@ class Connection:
             self._set_tensor(action, size)
         elif action.command is Command.SET_TENSORS:
             self._set_tensors(action, size)
+        elif action.command is Command.STEP:
+            self._step(self._read_body(size))
         else:
             self._peer_data(size)
+
+    def _step(self, body: memoryview) -> None:
+        """Do the commands that a STEP holds, as if each had come by itself."""
+        if self._decoder is None:
+            self._decoder = Decoder()
+        for command, part in self._decoder.decode(body):
+            action = self._actions.get(command)
+            if action is None or not action.least <= len(part) <= action.most:
+                raise self._misfit(command, len(part))
+            self._context.session.board[0] = command
+            if action.command is Command.SET_TENSOR:
+                self._set_from(action, memoryview(part))
+            elif action.handler is None:
+                raise ProtocolError("it cannot be part of a STEP", command=command.name)
+            else:
+                self._execute(action, memoryview(part))
+
+    def _set_from(self, action: Action, body: memoryview) -> None:
+        """Write the data of a SET_TENSOR that is in memory."""
+        if self._kept is not None:
+            return
+        try:
+            done, head = _SET_HEAD, SetTensor.unpack(body[:_SET_HEAD])
+            for place in set_tensor(head, len(body) - _SET_HEAD, self._context):
+                place[:] = body[done : done + len(place)]
+                done += len(place)
+        except RefusedError as error:
+            self._refuse(action, error)
 
     def _peer_data(self, size: int) -> None:
         """Receive the data of a ticket, or from a client: void a ticket."""

@@ -14,7 +14,7 @@ from ringline.ggml.devices import Backend, Device
 from ringline.ggml.layout import Status
 from ringline.server.buffers import Registry
 from ringline.server.execution import ExecutionLock, LockFiles
-from ringline.server.graphs import StoredGraph
+from ringline.server.graphs import LaidOut, StoredGraph
 from ringline.server.inbox import Inbox
 from ringline.server.options import DeviceInfo, ServeOptions
 from ringline.server.peers import Peers
@@ -71,6 +71,7 @@ class Context:
         session: shared with other threads.
         visitor: this connection's number in the session.
         graphs: the stored graph of each device, by its index.
+        laid_out: the last graphs, by the bytes that they came in.
         reports: failures of what a worker was to send after its command was done.
         gone: whether the other end has left; set by the connection.
     """
@@ -78,6 +79,7 @@ class Context:
     session: Session
     visitor: int
     graphs: dict[int, StoredGraph] = field(default_factory=dict)
+    laid_out: LaidOut = field(default_factory=LaidOut)
     reports: list[str] = field(default_factory=list)
     gone: Callable[[], bool] = lambda: False
     _backends: dict[int, Backend] = field(default_factory=dict)
@@ -136,6 +138,7 @@ class Context:
     def close(self) -> None:
         """Give back what this thread has of its own; may be called again."""
         self.graphs.clear()
+        self.laid_out.clear()
         for backend in self._backends.values():
             backend.close()
         for turn in self._turns.values():

@@ -9,6 +9,7 @@ Refusals name the tensor and the rule. Sizes are bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,10 @@ from ringline.server.buffers import BufferTable, Registry
 from ringline.server.structure import Mask, Structure, read_structure, refuse
 from ringline.wire.graph import GraphBody
 
-__all__ = ["StoredGraph", "build_graph"]
+__all__ = ["LaidOut", "StoredGraph", "build_graph"]
 
+#: as many as the codec of level 5 can repeat.
+_MOST_LAID_OUT: Final = 8
 U64 = npt.NDArray[np.uint64]
 
 
@@ -47,6 +50,29 @@ class StoredGraph:
                 return False
             self.generation = generation
         return True
+
+
+class LaidOut:
+    """The last graphs of a connection by the object whose bytes they were made of."""
+
+    def __init__(self) -> None:
+        self._graphs: dict[int, tuple[object, StoredGraph]] = {}
+
+    def find(self, source: object, registry: Registry) -> StoredGraph | None:
+        """The graph that was made of this very object, if it can still be computed."""
+        _, graph = self._graphs.get(id(source), (None, None))
+        return graph if graph is not None and graph.usable(registry) else None
+
+    def add(self, source: object, graph: StoredGraph) -> None:
+        """Remember a graph. Its source is kept alive, or another object could get its id."""
+        self._graphs.pop(id(source), None)
+        while len(self._graphs) >= _MOST_LAID_OUT:
+            del self._graphs[next(iter(self._graphs))]
+        self._graphs[id(source)] = source, graph
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._graphs.clear()
 
 
 @dataclass(frozen=True, slots=True)

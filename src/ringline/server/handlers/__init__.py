@@ -23,7 +23,6 @@ from ringline.wire.extension import (
     SupportsOp,
     unpack_get_tensors,
 )
-from ringline.wire.graph import GraphBody
 from ringline.wire.messages import (
     AllocBuffer,
     BufferClear,
@@ -72,7 +71,7 @@ HANDLERS: Final[dict[Command, Handler]] = {
     Command.SET_TENSOR_HASH: _handler(SetTensorHash.unpack, tensors.set_tensor_hash),
     Command.GET_TENSOR: _handler(GetTensor.unpack, tensors.get_tensor),
     Command.COPY_TENSOR: _handler(CopyTensor.unpack, tensors.copy_tensor),
-    Command.GRAPH_COMPUTE: _handler(GraphBody.unpack, graphs.graph_compute),
+    Command.GRAPH_COMPUTE: graphs.graph_compute,
     Command.GET_DEVICE_MEMORY: _handler(GetDeviceMemory.unpack, devices.get_device_memory),
     Command.INIT_TENSOR: _handler(InitTensor.unpack, tensors.init_tensor),
     Command.GET_ALLOC_SIZE: _handler(GetAllocSize.unpack, devices.get_alloc_size),
