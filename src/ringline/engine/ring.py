@@ -18,6 +18,7 @@ from typing import Final
 
 from ringline.client.edge import Path
 from ringline.client.ring import RemoteDevices
+from ringline.client.thin import Parts
 from ringline.engine.local_nodes import LocalNodes
 from ringline.engine.model_size import ModelSize
 from ringline.engine.placement import Candidate, Stage, balanced_shares, order_devices
@@ -55,18 +56,26 @@ class Ring:
     A context manager. Models that are still open are closed with it.
     """
 
-    def __init__(self, nodes: Sequence[str | Endpoint] = (), *, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[str | Endpoint] = (),
+        *,
+        path: Path | None = None,
+        parts: Parts | None = None,
+    ) -> None:
         """Connect to every node.
 
         Args:
             nodes: endpoints, `host:port`, in the order of the stages.
             path: the best path that hidden states may take from node to node; None: the best that
                 the nodes have, or the hub where RINGLINE_P2P=0.
+            parts: which parts of extension level 5 may be used where the nodes have it; None: all.
 
         Raises:
             CallerError: an endpoint cannot be read. NetworkError, PeerError: a node cannot be used.
         """
         endpoints = [node if isinstance(node, Endpoint) else Endpoint.parse(node) for node in nodes]
+        self.parts = Parts.all() if parts is None else parts
         self._resources = ExitStack()
         self.remote = self._resources.enter_context(RemoteDevices(endpoints, path=path))
 
