@@ -85,10 +85,16 @@ def stock_server(
 
 @contextmanager
 def ringline_node(
-    *arguments: str, port: int = 0, env: Mapping[str, str] | None = None
+    *arguments: str, port: int = 0, env: Mapping[str, str] | None = None, prelude: str = ""
 ) -> Iterator[Peer]:
-    """Run `ringline serve` on loopback with more arguments, e.g. `--device=CPU`, `--threads=1`."""
-    command = ["-m", "ringline", "serve", f"--port={port}", *arguments]
+    """Run `ringline serve` on loopback with more arguments, e.g. `--device=CPU`, `--threads=1`.
+
+    `prelude` is Python that runs before anything of ringline is imported.
+    """
+    start = ["-m", "ringline"]
+    if prelude:
+        start = ["-c", f"{prelude}\nfrom ringline.cli.main import main\nmain()"]
+    command = [*start, "serve", f"--port={port}", *arguments]
     with _peer("ringline node", command, "ringline: ready on ", env) as peer:
         yield peer
 

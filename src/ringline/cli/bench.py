@@ -12,13 +12,15 @@ from rich.table import Table
 
 from ringline.bench.report import StepReport
 from ringline.bench.step import FULL, QUICK, run_step
+from ringline.cli.bench_accounting import accounting
 from ringline.cli.bench_groups import groups
 from ringline.cli.json_file import check_writable, write_json
-from ringline.cli.tables import print_table
+from ringline.cli.tables import figures_table, print_table
 from ringline.engine.demo_model import ensure_demo_model
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.command()(groups)
+app.command()(accounting)
 _talk = Console(stderr=True, highlight=False)
 
 
@@ -75,7 +77,7 @@ def _steps(report: StepReport) -> Table:
         "two stages on one machine, one thread each; ratio: over stock client, stock servers, "
         "median of the rounds; best: fastest round over fastest round"
     )
-    table = _table(title, "arm", "ms/token", "ratio", "best", "prompt ms", "ratio", "best")
+    table = figures_table(title, "arm", "ms/token", "ratio", "best", "prompt ms", "ratio", "best")
     for arm in report.arms:
         token, prompt = (
             [f"{arm.median(f):.1f}", f"{arm.over(base, f):.3f}", f"{arm.best_over(base, f):.3f}"]
@@ -89,7 +91,7 @@ def _commands(report: StepReport) -> Table:
     base = next(series for series in report.commands if series.name == "stock")
     title = "single commands; ratio: over stock client, stock server"
     headings = ("GET 64 B us", "ratio", "SET 64 B us", "ratio", "SET 64 MiB GiB/s", "ratio")
-    table = _table(title, "client and server", *headings)
+    table = figures_table(title, "client and server", *headings)
     for series in report.commands:
         figures = ("get_us", "set_us", "bulk_gib")
         pairs = [(series.median(figure), series.over(base, figure)) for figure in figures]
@@ -101,16 +103,8 @@ def _commands(report: StepReport) -> Table:
 def _aims(report: StepReport) -> Table:
     graph = report.graph
     title = f"aims; the graph has {graph.n_tensors} tensors, {graph.size:,} bytes"
-    table = _table(title, "aim", "measured", "limit", "")
+    table = figures_table(title, "aim", "measured", "limit", "")
     for aim in report.aims():
         limit = f"{'<=' if aim.at_most else '>='} {aim.limit:.2f}"
         table.add_row(aim.what, f"{aim.value:.3f}", limit, "met" if aim.met else "missed")
-    return table
-
-
-def _table(title: str, first: str, *others: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
     return table

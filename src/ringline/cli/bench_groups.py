@@ -15,7 +15,8 @@ from ringline.bench.groups import FULL, QUICK, run_groups
 from ringline.bench.llama_server import Binaries
 from ringline.bench.streams import Load
 from ringline.cli.json_file import check_writable, write_json
-from ringline.cli.tables import print_table
+from ringline.cli.lists import distinct, numbers, words
+from ringline.cli.tables import figures_table, print_table
 from ringline.client.edge import Path as TransferPath
 from ringline.engine.demo_model import ensure_demo_model
 from ringline.errors import CallerError
@@ -75,9 +76,9 @@ def groups(
     if load is not None:
         plan = replace(plan, load=_load(load, plan.load))
     lists: dict[str, Any] = {
-        "groups": _distinct(_numbers("--groups", group_counts)),
-        "streams": _distinct(_numbers("--streams", streams)),
-        "stages": _distinct(_numbers("--stages", stages)),
+        "groups": distinct(numbers("--groups", group_counts)),
+        "streams": distinct(numbers("--streams", streams)),
+        "stages": distinct(numbers("--stages", stages)),
         "paths": _paths(path),
         "rounds": rounds,
         "binaries": _binaries(llama_server, rpc_server),
@@ -90,29 +91,16 @@ def groups(
 
 
 def _load(text: str, default: Load) -> Load:
-    numbers = _numbers("--load", text) or []
-    if len(numbers) != _NUMBERS_OF_A_LOAD or min(numbers) < 1:
+    sizes = numbers("--load", text) or []
+    if len(sizes) != _NUMBERS_OF_A_LOAD or min(sizes) < 1:
         raise CallerError(f"--load {text}: write the tokens of a prompt and of an answer: 128,64")
-    return replace(default, n_prompt=numbers[0], n_predict=numbers[1])
-
-
-def _numbers(flag: str, text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isascii() and word.isdigit() for word in words):
-        raise CallerError(f"{flag} {text}: write numbers with commas between them")
-    return [int(word) for word in words]
-
-
-def _distinct(numbers: list[int] | None) -> list[int] | None:
-    return None if numbers is None else list(dict.fromkeys(numbers))
+    return replace(default, n_prompt=sizes[0], n_predict=sizes[1])
 
 
 def _paths(text: str | None) -> list[TransferPath] | None:
     if text is None:
         return None
-    names = [word.strip() for word in text.split(",") if word.strip()]
+    names = words(text)
     known = [TransferPath.HUB.value, TransferPath.DIRECT.value, TransferPath.RENDEZVOUS.value]
     for name in names:
         if name not in known:
@@ -138,7 +126,7 @@ def _print(report: GroupReport, load: Load) -> None:
 def _cells(report: GroupReport, load: Load) -> Table:
     headings = ("tok/s", "TTFT s", "p95", "TPOT ms", "p95", "busy stages", "coordinator", "others")
     title = f"{load.n_prompt} tokens in, {load.n_predict} out; one thread a stage"
-    table = _table(title, "cell", *headings)
+    table = figures_table(title, "cell", *headings)
     for cell, runs in report.cells.items():
         table.add_row(str(cell), *_figures(summary(runs)))
     for streams, runs in report.llama_server.items():
@@ -161,16 +149,8 @@ def _figures(cell: dict[str, Any]) -> list[str]:
 
 
 def _aims(report: GroupReport) -> Table:
-    table = _table("aims", "aim", "measured", "limit", "")
+    table = figures_table("aims", "aim", "measured", "limit", "")
     for aim in report.aims():
         limit = f"{'<=' if aim.at_most else '>='} {aim.limit:.2f}"
         table.add_row(aim.what, f"{aim.value:.3f}", limit, "met" if aim.met else "missed")
-    return table
-
-
-def _table(title: str, first: str, *others: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
     return table

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ringline.client.counters import PerStep
 
-__all__ = ["print_table", "traffic_table"]
+__all__ = ["figures_table", "print_table", "traffic_table"]
 
 #: wider than any table.
 _WIDEST = 10_000
@@ -24,6 +24,15 @@ def print_table(table: Table, *, stderr: bool = False) -> None:
     console = Console(stderr=stderr, highlight=False, width=_WIDEST)
     width = console.measure(table).maximum
     Console(stderr=stderr, highlight=False, width=width).print(table, crop=False)
+
+
+def figures_table(title: str, first: str, *others: str) -> Table:
+    """A table without lines: words in the first column, figures in the others."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
 
 
 def traffic_table(title: str, columns: Sequence[tuple[str, PerStep]]) -> Table:

@@ -35,6 +35,7 @@ __all__ = [
     "RegInterface",
     "RegStruct",
     "Status",
+    "TypeTraits",
     "Usage",
 ]
 
@@ -200,4 +201,18 @@ class DeviceProps(ctypes.Structure):
         ("buffer_from_host_ptr", ctypes.c_bool),
         ("events", ctypes.c_bool),
         ("mmap_support", ctypes.c_bool),
+    )
+
+
+class TypeTraits(ctypes.Structure):
+    """struct ggml_type_traits."""
+
+    _fields_ = (
+        ("type_name", ctypes.c_char_p),
+        ("blck_size", ctypes.c_int64),
+        ("blck_size_interleave", ctypes.c_int64),
+        ("type_size", ctypes.c_size_t),
+        ("is_quantized", ctypes.c_bool),
+        ("to_float", ctypes.c_void_p),
+        ("from_float_ref", ctypes.c_void_p),
     )

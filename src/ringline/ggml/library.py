@@ -38,6 +38,7 @@ _BASE: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "type_name": (_TEXT, (_INT,)),
     "op_name": (_TEXT, (_INT,)),
     "is_quantized": (_BOOL, (_INT,)),
+    "get_type_traits": (_P, (_INT,)),
     "op_alloc_size_may_expand": (_BOOL, (_INT,)),
     "backend_name": (_TEXT, (_P,)),
     "backend_free": (None, (_P,)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringline.errors import LibraryError
 from ringline.ggml.find import PACKAGE_VERSION
-from ringline.ggml.layout import CGRAPH, CUSTOM_OPS, OP_COUNT, TENSOR, TYPE_COUNT
+from ringline.ggml.layout import CGRAPH, CUSTOM_OPS, OP_COUNT, TENSOR, TYPE_COUNT, TypeTraits
 from ringline.ggml.memory import record_at
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_layouts"]
 
-_F32 = 0
+_F32, _F16, _Q4_0 = 0, 1, 2
 _MEMORY = 1 << 20
 
 
@@ -40,6 +40,7 @@ def check_layouts(library: Library) -> None:
     finally:
         library.free(context)
     _check_enums(library)
+    _check_traits(library)
 
 
 def _expect(what: str, found: object, expected: object) -> None:
@@ -95,3 +96,16 @@ def _check_enums(library: Library) -> None:
     names = {library.op_name(op).decode() for op in range(OP_COUNT)}
     _expect("the custom ops", set(CUSTOM_OPS) <= names, True)
     _expect(f"ggml_type {TYPE_COUNT - 1}", library.type_name(TYPE_COUNT - 1), b"q2_0")
+
+
+def _check_traits(library: Library) -> None:
+    """Facts that ggml tells by functions too, on both sides of the pointers that we call."""
+    for kind in (_F32, _F16, _Q4_0, TYPE_COUNT - 1):
+        traits = TypeTraits.from_address(library.get_type_traits(kind))
+        name = f"ggml_type_traits[{kind}]"
+        _expect(f"{name}.type_name", traits.type_name, library.type_name(kind))
+        _expect(f"{name}.blck_size", traits.blck_size, library.blck_size(kind))
+        _expect(f"{name}.type_size", traits.type_size, library.type_size(kind))
+        _expect(f"{name}.is_quantized", traits.is_quantized, library.is_quantized(kind))
+        _expect(f"{name}.to_float", bool(traits.to_float), kind != _F32)
+        _expect(f"{name}.from_float_ref", bool(traits.from_float_ref), kind != _F32)

@@ -19,6 +19,7 @@ from ringline.server.inbox import Inbox
 from ringline.server.options import DeviceInfo, ServeOptions
 from ringline.server.peers import Peers
 from ringline.server.policy import PeerPolicy
+from ringline.server.rows import RowTables
 from ringline.server.senders import Senders
 
 __all__ = ["Context", "Node", "Session"]
@@ -61,6 +62,7 @@ class Session:
     peers: Peers
     senders: Senders
     inbox: Inbox
+    tables: RowTables = field(default_factory=RowTables)
 
 
 @dataclass(slots=True)
@@ -102,6 +104,10 @@ class Context:
     def registry(self) -> Registry:
         """The session's buffers."""
         return self.session.registry
+
+    def last_token(self, sampler: int) -> int | None:
+        """The token that a sampler of this connection sampled last; None where there is none."""
+        return None
 
     def device(self, index: int) -> Device:
         """A device of this node.

@@ -43,3 +43,8 @@ PROBE_TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 1.0
 #: an error is the last word: so long we wait for the client to take it before we close.
 FAREWELL_TIMEOUT: Final = 1.0
+#: tables of rows of one session, and their bytes together.
+MOST_TABLES: Final = 16
+MOST_TABLE_BYTES: Final = 4 << 30
+#: elements of a row of a table.
+MOST_ROW_WIDTH: Final = 1 << 20

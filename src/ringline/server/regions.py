@@ -82,6 +82,18 @@ class Region:
                 f"{self.size} bytes"
             )
 
+    def is_contiguous(self, kind: int) -> bool:
+        """Whether it is a tensor of this ggml_type, of one element a block, without gaps."""
+        tensor = self._tensor
+        if tensor.type != kind:
+            return False
+        expected = int(tables().size[kind])
+        for count, stride in zip(tensor.ne, tensor.nb, strict=True):
+            if count != 1 and stride != expected:
+                return False
+            expected *= count
+        return True
+
     def part(self, offset: int, size: int) -> memoryview | None:
         """Some of the tensor's bytes, in a host buffer; None elsewhere.
 

@@ -14,6 +14,8 @@ from typing import Final
 __all__ = [
     "BASE_VERSION",
     "EXTENSION_LEVEL",
+    "MOST_ROW_IDS",
+    "MOST_ROW_PART",
     "RULES",
     "TENSOR_SIZE",
     "Command",
@@ -30,6 +32,10 @@ TENSOR_SIZE: Final = 296
 
 _GIB: Final = 1 << 30
 _MIB: Final = 1 << 20
+#: bytes of a table in one ROW_TABLE.
+MOST_ROW_PART: Final = 8 * _MIB
+#: rows that one SET_ROWS or CHECK_ROWS names.
+MOST_ROW_IDS: Final = 1 << 16
 #: one SET may carry a whole weight; the destination's own bounds are the real limit.
 _MOST_DATA: Final = 1 << 40
 
@@ -66,6 +72,9 @@ class Command(IntEnum):
     PEER_DATA = 0x88
     PROBE_PEER = 0x89
     SUPPORTS_OP = 0x8A
+    ROW_TABLE = 0x97
+    SET_ROWS = 0x98
+    CHECK_ROWS = 0x99
 
 
 class Reply(IntEnum):
@@ -131,4 +140,7 @@ RULES: Final[dict[Command, Rule]] = {
     Command.PEER_DATA: Rule(4, Reply.NONE, 24, _MOST_DATA),
     Command.PROBE_PEER: Rule(4, Reply.FIXED, 20, 20 + _NAME),
     Command.SUPPORTS_OP: _exact(4 + 11 * _T, Reply.FIXED, 1),
+    Command.ROW_TABLE: Rule(5, Reply.NONE, 24, 24 + MOST_ROW_PART),
+    Command.SET_ROWS: Rule(5, Reply.NONE, _T + 8, _T + 8 + 4 * MOST_ROW_IDS),
+    Command.CHECK_ROWS: Rule(5, Reply.FIXED, 8, 8 + 4 * MOST_ROW_IDS),
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from ringline.server.context import Context
-from ringline.server.handlers import buffers, devices, graphs, rendezvous, ring, tensors
+from ringline.server.handlers import buffers, devices, graphs, rendezvous, ring, rows, tensors
 from ringline.wire.commands import Command
 from ringline.wire.extension import (
     CopyTensorTo,
@@ -41,6 +41,7 @@ from ringline.wire.messages import (
     Message,
     SetTensorHash,
 )
+from ringline.wire.rows import CheckRows, SetRows, unpack_row_table
 
 __all__ = ["HANDLERS", "Handler", "Reply"]
 
@@ -86,4 +87,7 @@ HANDLERS: Final[dict[Command, Handler]] = {
     Command.RECV_TENSOR: _handler(RecvTensor.unpack, rendezvous.recv_tensor),
     Command.PROBE_PEER: _handler(ProbePeer.unpack, rendezvous.probe_peer),
     Command.SUPPORTS_OP: _handler(SupportsOp.unpack, devices.supports_op),
+    Command.ROW_TABLE: _handler(unpack_row_table, rows.row_table),
+    Command.SET_ROWS: _handler(SetRows.unpack, rows.set_rows),
+    Command.CHECK_ROWS: _handler(CheckRows.unpack, rows.check_rows),
 }

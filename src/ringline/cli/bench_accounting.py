@@ -1,0 +1,124 @@
+"""`ringline bench accounting`: its arguments and its tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ringline.bench.accounting import FULL, QUICK, run_accounting
+from ringline.bench.accounting_report import AccountingReport
+from ringline.cli.json_file import check_writable, write_json
+from ringline.cli.lists import distinct, numbers, words
+from ringline.cli.tables import figures_table, print_table
+from ringline.client.thin import Parts
+from ringline.engine.demo_model import ensure_demo_model
+from ringline.errors import CallerError
+
+__all__ = ["accounting"]
+
+_talk = Console(stderr=True, highlight=False)
+
+
+def accounting(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="N,N", help="Streams that decode at once; default: 1,8,32."),
+    ] = None,
+    stages: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Stages, local nodes; default: 2,3,4.")
+    ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P,P",
+            help="Parts of level 5: all, none, codec, rows, sampling, or some with + between "
+            "them; default: none,codec,rows,sampling,all.",
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("-m", "--model", help="A GGUF file; default: the demo's model.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two small cells: shows that it works.")
+    ] = False,
+) -> None:
+    """Count the bytes of a decode step between the coordinator and each node.
+
+    Every combination of rows, stages and parts is a cell: the rows decode one token each, over
+    local nodes, and the hidden states go from node to node. Figures are medians over the steps of a
+    cell, without TCP/IP; the step in which libllama's window over the cache grows (at 256 tokens)
+    stands apart. Nothing is timed.
+    """
+    check_writable(json_file)
+    plan = QUICK if quick else FULL
+    lists: dict[str, Any] = {
+        "rows": distinct(numbers("--rows", rows)),
+        "stages": distinct(numbers("--stages", stages)),
+        "parts": _parts(parts),
+    }
+    plan = replace(plan, **{name: value for name, value in lists.items() if value is not None})
+    plan.check()
+    report = run_accounting(model or ensure_demo_model(_talk.print), plan, say=_talk.print)
+    write_json(json_file, report.as_json())
+    _print(report)
+
+
+def _parts(text: str | None) -> list[Parts] | None:
+    if text is None:
+        return None
+    return list(dict.fromkeys(_one_set(text, entry) for entry in words(text)))
+
+
+def _one_set(text: str, entry: str) -> Parts:
+    """The parts that one entry of the list names."""
+    if entry in ("all", "none"):
+        return Parts.all() if entry == "all" else Parts.none()
+    known = [field.name for field in dataclasses.fields(Parts)]
+    names = [name.strip() for name in entry.split("+")]
+    for name in names:
+        if name not in known:
+            raise CallerError(
+                f"--parts {text}: {name} must be one of all, none, {', '.join(known)}"
+            )
+    return Parts(**{name: name in names for name in known})
+
+
+def _print(report: AccountingReport) -> None:
+    for table in [_cells(report), *([_aims(report)] if report.aims() else [])]:
+        print_table(table)
+        print()
+
+
+def _cells(report: AccountingReport) -> Table:
+    title = "bytes of a decode step, medians; each node: out/in, in the order of the stages"
+    headings = ("commands", "out", "in", "each node", "window grows: out", "in")
+    table = figures_table(title, "cell", *headings)
+    for cell, figures in report.cells.items():
+        grow_out, grow_in = figures.grow_bytes
+        table.add_row(
+            str(cell),
+            str(sum(figures.commands.values())),
+            f"{figures.bytes_out:,}",
+            f"{figures.bytes_in:,}",
+            " ".join(f"{out:,}/{in_:,}" for _, out, in_ in figures.nodes),
+            f"{grow_out:,}",
+            f"{grow_in:,}",
+        )
+    return table
+
+
+def _aims(report: AccountingReport) -> Table:
+    table = figures_table("aims, all parts on", "aim", "counted", "limit", "")
+    for aim in report.aims():
+        verdict = "met" if aim.met else "missed"
+        table.add_row(aim.what, f"{aim.value:,.0f}", f"<= {aim.limit:,.0f}", verdict)
+    return table
