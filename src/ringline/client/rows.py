@@ -25,7 +25,7 @@ from ringline.ggml.devices import is_host_buffer
 from ringline.ggml.layout import TENSOR
 from ringline.ggml.memory import copy_out, record_at, view
 from ringline.ggml.types import tables
-from ringline.wire.rows import CheckRows, RowTable, SetRows
+from ringline.wire.rows import DIGEST_SIZE, CheckRows, RowTable, SetRows
 
 if TYPE_CHECKING:
     from ringline.client.node import Node
@@ -36,7 +36,6 @@ _log = logging.getLogger(__name__)
 
 #: bytes of a table in one message.
 _PART: Final = 8 << 20
-_DIGEST: Final = 16
 _F32: Final = 0
 _I32: Final = 26
 Ids = npt.NDArray[np.int32]
@@ -121,7 +120,7 @@ class RowTables:
         """
         if self._node.level < LEVEL or not self._there(gather):
             return False
-        request = SetRows(record, self._numbers[gather.table], gather.ids)
+        request = SetRows(record, self._numbers[gather.table], tuple(gather.ids.tolist()))
         self._node.connection.post(request.COMMAND, request.pack())
         return True
 
@@ -153,14 +152,14 @@ class RowTables:
                 size = min(_PART, total - offset)
                 part = RowTable(*head, offset)
                 main.post(part.COMMAND, part.pack(), view(gather.table + offset, size))
-            check = CheckRows(number, gather.ids)
-            theirs = main.call(check.COMMAND, check.pack(), size=_DIGEST)
+            check = CheckRows(number, tuple(gather.ids.tolist()))
+            theirs = main.call(check.COMMAND, check.pack(), size=DIGEST_SIZE)
         except PeerError as error:
             if main.error is not None:
                 raise
             _log.info("embeddings go to node %s as numbers: %s", self._node.endpoint, error)
             return False
-        ours = hashlib.blake2b(view(gather.data, gather.size), digest_size=_DIGEST).digest()
+        ours = hashlib.blake2b(view(gather.data, gather.size), digest_size=DIGEST_SIZE).digest()
         if theirs != ours:
             _log.info("node %s gathers other numbers than this machine", self._node.endpoint)
         return theirs == ours
