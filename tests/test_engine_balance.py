@@ -91,10 +91,10 @@ def test_the_demo_model_over_two_nodes_is_split_22_to_9(model_path):
 
 @pytest.mark.model
 def test_cpus_share_the_multiplications(model_path):
-    # The output matrix has 8 bits a weight and the layers have 4: eight layers' worth of weights.
+    # The output matrix has 8 bits a weight and the layers have 4: 5.3 layers' worth of work.
     size = ModelSize.read(model_path)
-    assert shares(size, 2, kind="CPU") == [19, 12]
-    assert shares(size, 3, kind="CPU") == [12, 13, 6]
+    assert shares(size, 2, kind="CPU") == [18, 13]
+    assert shares(size, 3, kind="CPU") == [12, 12, 7]
 
 
 def test_the_kv_cache_needs_room_too():
@@ -141,7 +141,7 @@ def test_a_layer_of_the_demo_model_weighs_what_it_weighs(model_path):
     size = ModelSize.read(model_path)
     assert len(size.layers) == 31
     assert size.layers[0] == Layer(
-        size=2_216_448, read=2_216_448, kv=3 * 2 * 64 * 2, weights=3_540_096
+        size=2_216_448, read=2_216_448, kv=3 * 2 * 64 * 2, work=3_539_712
     )
     assert size.layers[-1].read == 30_081_024 + 2_304
     assert (size.kv, size.n_ctx_train) == (30 * 768, 8192)
@@ -159,11 +159,12 @@ def test_a_token_reads_the_experts_that_are_asked():
     assert size.layers == (Layer(810, 210), Layer(5, 5), Layer(7, 7))
 
 
-def test_a_file_says_how_many_weights_a_layer_has(tmp_path):
+def test_a_file_says_how_many_weights_a_tensor_has_and_of_which_type(tmp_path):
     path = make_model.make_model(tmp_path / "model.gguf", ModelSpec())
     (header,) = read_headers(path)
     counts = {tensor.name: int(tensor.n_elements) for tensor in GGUFReader(path).tensors}
     assert header.weights == counts
+    assert header.types == {t.name: int(t.tensor_type) for t in GGUFReader(path).tensors}
 
 
 def test_layers_may_have_different_numbers_of_heads():

@@ -54,7 +54,8 @@ class Delay:
     Attributes:
         longest: seconds between two tokens of a stream while the prompt was decoded, the longest.
         usual: the same before the prompt came, the median.
-        step: seconds of one step that is as large as the budget, a prompt of that size alone.
+        step: seconds of one step that is as large as the budget, alone, at the end of the prompt:
+            attention makes it longer than one at its beginning.
     """
 
     longest: float
@@ -103,7 +104,8 @@ def measure_delay(nodes: LocalNodes, model: FilePath, load: PromptLoad, *, seed:
         parallel=2 * _GROUPS,
         n_ctx_each=load.n_long + load.n_before,
     ) as engine:
-        step = _first_token(engine, engine.limits.budget, draw, load.repeat)
+        long = _prompt(engine, load.n_long, draw)
+        step = _last_step(engine, long, load.repeat)
         streams = [_Watched(engine, load.n_before) for _ in range(_GROUPS)]
         for stream in streams:
             stream.wait()
@@ -156,6 +158,19 @@ def _first_token(engine: Engine, n_prompt: int, draw: random.Random, repeat: int
     seconds = []
     for _ in range(repeat + 1):
         job = engine.submit(_prompt(engine, n_prompt, draw), n_predict=1)
+        seconds.append(job.result(_PATIENCE).timings.first_token)
+    return min(seconds[1:])
+
+
+def _last_step(engine: Engine, prompt: list[int], repeat: int) -> float:
+    """The shortest time to decode the last `budget` tokens behind a prompt that is in the cache."""
+    short = len(prompt) - engine.limits.budget
+    engine.submit(prompt[:short], n_predict=1).result(_PATIENCE)
+    seconds = []
+    for place in range(repeat + 1):
+        # Another first token behind the cached part, or the last run's would be used again.
+        prompt[short] = place
+        job = engine.submit(prompt, n_predict=1)
         seconds.append(job.result(_PATIENCE).timings.first_token)
     return min(seconds[1:])
 

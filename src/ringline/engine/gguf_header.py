@@ -43,11 +43,13 @@ class GGUFHeader:
         metadata: values by key; arrays of strings and long arrays are left out.
         tensors: name -> bytes it takes in the file, up to 31 of padding included.
         weights: name -> how many numbers it holds.
+        types: name -> ggml_type of these numbers.
     """
 
     metadata: dict[str, Value]
     tensors: dict[str, int]
     weights: dict[str, int] = field(default_factory=dict)
+    types: dict[str, int] = field(default_factory=dict)
 
 
 def read_headers(path: Path) -> list[GGUFHeader]:
@@ -87,10 +89,11 @@ class _Reader:
                 metadata[key] = value
         offsets: dict[str, int] = {}
         weights: dict[str, int] = {}
+        types: dict[str, int] = {}
         for _ in range(n_tensors):
             name = self._string()
-            weights[name], offsets[name] = self._tensor()
-        return GGUFHeader(metadata, self._sizes(offsets, metadata), weights)
+            weights[name], types[name], offsets[name] = self._tensor()
+        return GGUFHeader(metadata, self._sizes(offsets, metadata), weights, types)
 
     def _number(self, form: str) -> int:
         (number,) = struct.unpack_from(form, self._data, self._place)
@@ -129,10 +132,10 @@ class _Reader:
             place += 8 + unpack(data, place)[0]
         self._place = place
 
-    def _tensor(self) -> tuple[int, int]:
+    def _tensor(self) -> tuple[int, int, int]:
+        """How many numbers, of which type, and at which offset."""
         shape = [self._number("<Q") for _ in range(self._number("<I"))]
-        self._place += 4  # its type
-        return math.prod(shape), self._number("<Q")
+        return math.prod(shape), self._number("<I"), self._number("<Q")
 
     def _sizes(self, offsets: dict[str, int], metadata: dict[str, Value]) -> dict[str, int]:
         """A tensor ends where the next one begins, the last one with the file."""

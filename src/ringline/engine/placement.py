@@ -77,8 +77,7 @@ def balanced_shares(
     """The default -ts: for each device its number of layers, so that all take the same time.
 
     A device takes as long as it reads. A CPU that serves several requests takes as long as it
-    multiplies: measured with the demo model over two CPUs, 4-bit layers and the 8-bit output matrix
-    take their time by numbers of weights rather than by bytes.
+    multiplies, and the output matrix of a few bits more is not slower by these bits.
 
     Args:
         size: the model.
@@ -92,7 +91,7 @@ def balanced_shares(
     tokens = n_ctx or size.n_ctx_train
     cpus = all(candidate.kind == "CPU" for candidate in candidates)
     items = [
-        Item((cpus and layer.weights) or layer.read, layer.size + layer.kv * tokens)
+        Item((cpus and layer.work) or layer.read, layer.size + layer.kv * tokens)
         for layer in size.layers
     ]
     if n_gpu_layers >= 0:
