@@ -66,6 +66,10 @@ class Command(IntEnum):
     PEER_DATA = 0x88
     PROBE_PEER = 0x89
     SUPPORTS_OP = 0x8A
+    STEP = 0x90
+    KEEP_ROWS = 0x91
+    SAMPLE = 0x94
+    SET_ROWS = 0x98
 
 
 class Reply(IntEnum):
@@ -100,6 +104,10 @@ def _exact(size: int, reply: Reply, level: int = 0) -> Rule:
 _T = TENSOR_SIZE
 #: an endpoint's text is at most this long.
 _NAME: Final = 512
+#: one SAMPLE asks for at most so many tokens.
+_MOST_SAMPLED: Final = 4096
+#: one SET_ROWS copies at most so many rows of a table.
+_MOST_ROWS: Final = 65536
 
 RULES: Final[dict[Command, Rule]] = {
     Command.ALLOC_BUFFER: _exact(12, Reply.FIXED),
@@ -131,4 +139,8 @@ RULES: Final[dict[Command, Rule]] = {
     Command.PEER_DATA: Rule(4, Reply.NONE, 24, _MOST_DATA),
     Command.PROBE_PEER: Rule(4, Reply.FIXED, 20, 20 + _NAME),
     Command.SUPPORTS_OP: _exact(4 + 11 * _T, Reply.FIXED, 1),
+    Command.STEP: Rule(5, Reply.NONE, 1, 64 * _MIB),
+    Command.KEEP_ROWS: _exact(_T + 20, Reply.NONE, 5),
+    Command.SAMPLE: Rule(5, Reply.DATA, 8, 8 + 12 * _MOST_SAMPLED),
+    Command.SET_ROWS: Rule(5, Reply.NONE, _T + 8, _T + 8 + 4 * _MOST_ROWS),
 }
