@@ -123,7 +123,7 @@ def _again(channel: Channel, value: bytes) -> Coded | None:
     if not channel.trials:
         return None
     code = _numbers(channel, value, Form.VARINTS, Base.ZERO)
-    if code is None or len(code) > channel.trial_size + channel.trial_size // 8:
+    if code is None or len(code) > channel.trial_size + channel.trial_size // 4 + 2:
         channel.trials = 0
         return None
     channel.trials -= 1
