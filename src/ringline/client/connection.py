@@ -24,7 +24,7 @@ from ringline.errors import DeadlineError, NetworkError, ProtocolError, RemoteEr
 from ringline.net.stream import Stream
 from ringline.settings import debug_level
 from ringline.wire.commands import Command
-from ringline.wire.thin.encoder import Encoder
+from ringline.wire.thin import Encoder
 
 __all__ = ["BULK", "Connection"]
 

@@ -28,7 +28,7 @@ from ringline.client.thin import LEVEL
 from ringline.errors import NetworkError, PeerError, TransferError
 from ringline.wire.extension import PeerData, Ping
 from ringline.wire.messages import Result
-from ringline.wire.thin.tickets import TICKET_SIZE, next_ticket
+from ringline.wire.thin import next_ticket
 
 if TYPE_CHECKING:
     from ringline.client.node import Node
@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 
 #: seconds of waiting until the other nodes are asked whether a transfer has failed.
 _PATIENCE: Final = 2.0
+#: bytes of a ticket.
+_TICKET: Final = 16
 _bound = threading.local()
 
 
@@ -114,7 +116,7 @@ class Lane:
     def ticket(self, source: Node, target: Node) -> Ticket:
         """A ticket for a transfer; who does not know the last one of this way cannot guess it."""
         last = self._chains.get((source, target))
-        number = os.urandom(TICKET_SIZE) if last is None else next_ticket(last)
+        number = os.urandom(_TICKET) if last is None else next_ticket(last)
         self._chains[source, target] = number
         ticket = Ticket(number, source, target)
         self.tickets.append(ticket)

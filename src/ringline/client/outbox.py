@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ringline.client.counters import Traffic
 from ringline.wire.commands import Command
 from ringline.wire.frames import REQUEST_HEADER
-from ringline.wire.thin.encoder import Encoder
+from ringline.wire.thin import Encoder
 
 __all__ = ["Entry", "Outbox"]
 

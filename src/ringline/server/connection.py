@@ -40,7 +40,7 @@ from ringline.wire.frames import (
     reply_frame,
 )
 from ringline.wire.messages import Message, SetTensor
-from ringline.wire.thin.decoder import Decoder
+from ringline.wire.thin import Decoder
 
 __all__ = ["Connection"]
 

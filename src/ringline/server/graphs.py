@@ -24,7 +24,7 @@ from ringline.wire.graph import GraphBody
 __all__ = ["LaidOut", "StoredGraph", "build_graph"]
 
 #: as many as the codec of level 5 can repeat.
-_MOST_LAID_OUT: Final = 8
+_MOST_LAID_OUT: Final = 32
 U64 = npt.NDArray[np.uint64]
 
 

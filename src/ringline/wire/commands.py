@@ -75,6 +75,9 @@ class Command(IntEnum):
     ROW_TABLE = 0x97
     SET_ROWS = 0x98
     CHECK_ROWS = 0x99
+    STEP = 0x90
+    KEEP_ROWS = 0x91
+    SAMPLE = 0x94
 
 
 class Reply(IntEnum):
@@ -109,6 +112,8 @@ def _exact(size: int, reply: Reply, level: int = 0) -> Rule:
 _T = TENSOR_SIZE
 #: an endpoint's text is at most this long.
 _NAME: Final = 512
+#: one SAMPLE asks for at most so many tokens.
+_MOST_SAMPLED: Final = 4096
 
 RULES: Final[dict[Command, Rule]] = {
     Command.ALLOC_BUFFER: _exact(12, Reply.FIXED),
@@ -143,4 +148,7 @@ RULES: Final[dict[Command, Rule]] = {
     Command.ROW_TABLE: Rule(5, Reply.NONE, 24, 24 + MOST_ROW_PART),
     Command.SET_ROWS: Rule(5, Reply.NONE, _T + 8, _T + 8 + 4 * MOST_ROW_IDS),
     Command.CHECK_ROWS: Rule(5, Reply.FIXED, 8, 8 + 4 * MOST_ROW_IDS),
+    Command.STEP: Rule(5, Reply.NONE, 1, 64 * _MIB),
+    Command.KEEP_ROWS: _exact(_T + 20, Reply.NONE, 5),
+    Command.SAMPLE: Rule(5, Reply.DATA, 8, 8 + 12 * _MOST_SAMPLED),
 }
