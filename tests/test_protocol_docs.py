@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringline.wire import extension, messages
+from ringline.wire import extension, messages, sampling
 from ringline.wire.commands import RULES, Command, Reply
 from ringline.wire.extension import ExtHelloReply
 from ringline.wire.messages import Message, Request
@@ -43,7 +43,9 @@ def layout(fields: str) -> str:
 
 def classes() -> dict[Command, type[Request]]:
     """Command -> its message class."""
-    names = [(module, name) for module in (messages, extension) for name in module.__all__]
+    names = [
+        (module, name) for module in (messages, extension, sampling) for name in module.__all__
+    ]
     values = [getattr(module, name) for module, name in names]
     return {
         value.COMMAND: value

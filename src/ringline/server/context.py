@@ -19,7 +19,9 @@ from ringline.server.inbox import Inbox
 from ringline.server.options import DeviceInfo, ServeOptions
 from ringline.server.peers import Peers
 from ringline.server.policy import PeerPolicy
+from ringline.server.sampling import Samplers
 from ringline.server.senders import Senders
+from ringline.server.vocabulary import SessionVocabulary
 
 __all__ = ["Context", "Node", "Session"]
 
@@ -49,6 +51,7 @@ class Session:
         number: the session's id, a u32; secret: what ATTACH must name.
         client: the client's address, for people.
         board: where the gatekeeper reads what the session was doing when it died.
+        vocabulary: of the client's model, for samplers that need the text of tokens.
     """
 
     node: Node
@@ -61,6 +64,7 @@ class Session:
     peers: Peers
     senders: Senders
     inbox: Inbox
+    vocabulary: SessionVocabulary = field(default_factory=SessionVocabulary)
 
 
 @dataclass(slots=True)
@@ -71,6 +75,7 @@ class Context:
         session: shared with other threads.
         visitor: this connection's number in the session.
         graphs: the stored graph of each device, by its index.
+        samplers: its samplers, and the rows that it keeps for them.
         reports: failures of what a worker was to send after its command was done.
         gone: whether the other end has left; set by the connection.
     """
@@ -78,6 +83,7 @@ class Context:
     session: Session
     visitor: int
     graphs: dict[int, StoredGraph] = field(default_factory=dict)
+    samplers: Samplers = field(default_factory=Samplers)
     reports: list[str] = field(default_factory=list)
     gone: Callable[[], bool] = lambda: False
     _backends: dict[int, Backend] = field(default_factory=dict)
@@ -136,6 +142,8 @@ class Context:
     def close(self) -> None:
         """Give back what this thread has of its own; may be called again."""
         self.graphs.clear()
+        self.samplers.close()
+        self.session.vocabulary.leave(self.visitor)
         for backend in self._backends.values():
             backend.close()
         for turn in self._turns.values():

@@ -66,6 +66,12 @@ class Command(IntEnum):
     PEER_DATA = 0x88
     PROBE_PEER = 0x89
     SUPPORTS_OP = 0x8A
+    KEEP_ROWS = 0x91
+    SAMPLER_NEW = 0x92
+    SAMPLER_FREE = 0x93
+    SAMPLE = 0x94
+    READ_KEPT = 0x95
+    VOCABULARY = 0x96
 
 
 class Reply(IntEnum):
@@ -100,6 +106,8 @@ def _exact(size: int, reply: Reply, level: int = 0) -> Rule:
 _T = TENSOR_SIZE
 #: an endpoint's text is at most this long.
 _NAME: Final = 512
+#: rows of one SAMPLE or READ_KEPT.
+_ROWS: Final = 4096
 
 RULES: Final[dict[Command, Rule]] = {
     Command.ALLOC_BUFFER: _exact(12, Reply.FIXED),
@@ -131,4 +139,10 @@ RULES: Final[dict[Command, Rule]] = {
     Command.PEER_DATA: Rule(4, Reply.NONE, 24, _MOST_DATA),
     Command.PROBE_PEER: Rule(4, Reply.FIXED, 20, 20 + _NAME),
     Command.SUPPORTS_OP: _exact(4 + 11 * _T, Reply.FIXED, 1),
+    Command.KEEP_ROWS: _exact(_T + 20, Reply.NONE, 5),
+    Command.SAMPLER_NEW: Rule(5, Reply.NONE, 12, 12 + 16 * _MIB),
+    Command.SAMPLER_FREE: _exact(4, Reply.NONE, 5),
+    Command.SAMPLE: Rule(5, Reply.DATA, 8, 8 + 12 * _ROWS),
+    Command.READ_KEPT: Rule(5, Reply.DATA, 4, 4 + 4 * _ROWS),
+    Command.VOCABULARY: Rule(5, Reply.FIXED, 1, 1 + 64 * _MIB),
 }

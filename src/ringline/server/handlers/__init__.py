@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from ringline.server.context import Context
-from ringline.server.handlers import buffers, devices, graphs, rendezvous, ring, tensors
+from ringline.server.handlers import buffers, devices, graphs, rendezvous, ring, sampling, tensors
 from ringline.wire.commands import Command
 from ringline.wire.extension import (
     CopyTensorTo,
@@ -41,6 +41,14 @@ from ringline.wire.messages import (
     MemsetTensor,
     Message,
     SetTensorHash,
+)
+from ringline.wire.sampling import (
+    KeepRows,
+    ReadKept,
+    Sample,
+    SamplerFree,
+    SamplerNew,
+    VocabularyPart,
 )
 
 __all__ = ["HANDLERS", "Handler", "Reply"]
@@ -87,4 +95,10 @@ HANDLERS: Final[dict[Command, Handler]] = {
     Command.RECV_TENSOR: _handler(RecvTensor.unpack, rendezvous.recv_tensor),
     Command.PROBE_PEER: _handler(ProbePeer.unpack, rendezvous.probe_peer),
     Command.SUPPORTS_OP: _handler(SupportsOp.unpack, devices.supports_op),
+    Command.KEEP_ROWS: _handler(KeepRows.unpack, sampling.keep_rows),
+    Command.SAMPLER_NEW: _handler(SamplerNew.unpack, sampling.sampler_new),
+    Command.SAMPLER_FREE: _handler(SamplerFree.unpack, sampling.sampler_free),
+    Command.SAMPLE: _handler(Sample.unpack, sampling.sample),
+    Command.READ_KEPT: _handler(ReadKept.unpack, sampling.read_kept),
+    Command.VOCABULARY: _handler(VocabularyPart.unpack, sampling.vocabulary),
 }
