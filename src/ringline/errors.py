@@ -3,6 +3,7 @@
     RinglineError
     +-- CallerError       the person or program that called: a flag, a path, a plan
     |   +-- BusyError         too much is asked at once: the same may work later
+    |   +-- NoTokenError      a grammar or a bias leaves no token to choose from
     +-- EngineError       the engine has ended: start another one
     +-- LibraryError      the installed llama-cpp-python: missing, other version, other layout
     +-- RemoteError       another process of a ring
@@ -28,6 +29,7 @@ __all__ = [
     "EngineError",
     "LibraryError",
     "NetworkError",
+    "NoTokenError",
     "PeerError",
     "ProtocolError",
     "RefusedError",
@@ -47,6 +49,10 @@ class CallerError(RinglineError):
 
 class BusyError(CallerError):
     """The queue is full: the same request may be taken later."""
+
+
+class NoTokenError(CallerError):
+    """What was asked for allows no token at this place: the grammar or the bias has to change."""
 
 
 class EngineError(RinglineError):

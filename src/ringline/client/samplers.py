@@ -71,7 +71,6 @@ class RemoteSamplers:
         """
         if not self._answered:
             self._ask([], [], [])
-            self.begin()
 
     def choose(self, rows: Sequence[int], wanted: Sequence[Wanted]) -> list[Choice]:
         """Choose a token from each of some kept rows.

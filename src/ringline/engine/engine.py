@@ -258,8 +258,7 @@ def _as_made(limits: Limits, facts: Sequence[GroupFacts]) -> Limits:
 
 
 def _sampler(model: Model, params: SamplingParams, prompt: Sequence[int]) -> Sampler:
-    """A sampler that has seen as much of the prompt as its penalties look back."""
+    """A sampler that has seen the prompt."""
     sampler = Sampler(model, params)
-    for token in prompt[max(0, len(prompt) - params.penalty_last_n) :]:
-        sampler.accept(token)
+    sampler.accept_all(prompt)
     return sampler

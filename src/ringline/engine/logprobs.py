@@ -1,4 +1,4 @@
-"""How likely a token was: the model's own distribution, before temperature, penalties or bias."""
+"""How likely a token was, with the text of each: see llama/logprobs.py for the numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from ringline.engine.events import TokenLogprob
 from ringline.engine.writer import Vocabulary
+from ringline.llama.logprobs import RowLogprobs, row_logprobs
 
-__all__ = ["token_logprob"]
+__all__ = ["described", "token_logprob"]
 
 
 def token_logprob(
@@ -22,23 +23,20 @@ def token_logprob(
         n_top: how many of the likeliest ones are wanted; 0 for none.
         vocabulary: gives the bytes of a token.
     """
-    peak = logits.max()
-    # Summed as f64: a vocabulary of 150,000 terms costs f32 its last three digits.
-    total = float(peak) + float(np.log(np.exp(logits - peak).sum(dtype=np.float64)))
-    likeliest = _likeliest(logits, n_top)
-
-    def entry(number: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
-        piece = vocabulary.piece(number, special=True)
-        return TokenLogprob(number, piece, float(logits[number]) - total, top)
-
-    return entry(token, tuple(entry(number) for number in likeliest))
+    return described(token, row_logprobs(logits, token, n_top), vocabulary)
 
 
-def _likeliest(logits: NDArray[np.float32], count: int) -> list[int]:
-    """Numbers of the likeliest tokens, the likeliest first; of equals the lower number first."""
-    count = min(count, len(logits))
-    if count <= 0:
-        return []
-    some = np.argpartition(logits, -count)[-count:]
-    order = np.lexsort((some, -logits[some]))
-    return [int(number) for number in some[order]]
+def described(token: int, found: RowLogprobs, vocabulary: Vocabulary) -> TokenLogprob:
+    """Give the numbers of a token their texts.
+
+    Args:
+        token: the one that was chosen.
+        found: what is known of it and of the likeliest ones.
+        vocabulary: gives the bytes of a token.
+    """
+
+    def entry(number: int, logprob: float, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
+        return TokenLogprob(number, vocabulary.piece(number, special=True), logprob, top)
+
+    likeliest = zip(found.ids.tolist(), found.logprobs.tolist(), strict=True)
+    return entry(token, found.logprob, tuple(entry(*pair) for pair in likeliest))

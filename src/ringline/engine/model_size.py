@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ringline.engine.gguf_header import GGUFHeader, Value, read_headers
+from ringline.engine.gguf_header import GGUFHeader, read_headers
 from ringline.errors import CallerError
+from ringline.llama.gguf_reader import Value
 
 __all__ = ["Layer", "ModelSize"]
 

@@ -42,6 +42,7 @@ class LoadOptions:
         use_mmap: whether weights are read from a mapping of the file.
         repack: whether the local CPU may re-order quantised weights for speed. A device never does,
             and re-ordered sums are rounded differently: switch it off to compare texts exactly.
+        vocab_only: whether the vocabulary alone is wanted, and no weights.
     """
 
     devices: tuple[int, ...] = ()
@@ -49,6 +50,7 @@ class LoadOptions:
     tensor_split: tuple[float, ...] = ()
     use_mmap: bool = True
     repack: bool = True
+    vocab_only: bool = False
 
     def __post_init__(self) -> None:
         if len(self.devices) > MAX_DEVICES:
@@ -74,8 +76,22 @@ def _check_split(tensor_split: Sequence[float], n_devices: int) -> None:
         raise CallerError(f"tensor split {shares} gives no device a layer")
 
 
-def load_handle(path: Path, options: LoadOptions, progress: Progress | None, check: Check) -> int:
+def load_handle(
+    path: Path,
+    options: LoadOptions,
+    progress: Progress | None,
+    check: Check,
+    *,
+    name: str | None = None,
+) -> int:
     """Load a model and return the address of its llama_model.
+
+    Args:
+        path: the file.
+        options: how to place it.
+        progress: called with the loaded share, 0 to 1; returns False to stop.
+        check: called while and after loading; raises what went wrong on a device.
+        name: what it is called in a sentence; None for its path.
 
     Raises:
         CallerError: libllama cannot load the file, says why; or `progress` stopped it.
@@ -97,7 +113,7 @@ def load_handle(path: Path, options: LoadOptions, progress: Progress | None, che
     if not handle:
         if watch.stopped:
             raise CallerError(f"loading {path.name} was stopped by its progress callback")
-        raise CallerError(f"{path} cannot be loaded: {quote(errors)}")
+        raise CallerError(f"{name or path} cannot be loaded: {quote(errors)}")
     return int(handle)
 
 
@@ -112,6 +128,7 @@ def _params(library: ModuleType, options: LoadOptions, watch: _Watch) -> tuple[A
         library.LLAMA_LOAD_MODE_MMAP if options.use_mmap else library.LLAMA_LOAD_MODE_NONE
     )
     params.use_extra_bufts = options.repack
+    params.vocab_only = options.vocab_only
     split = None
     if options.tensor_split:
         # libllama copies llama_max_devices() numbers, whatever the number of devices.

@@ -1,163 +1,80 @@
 """Choosing the next token from a row of logits: libllama's own chain of samplers.
 
-The order is llama.cpp's: logit bias, grammar, penalties, top-k, top-p, min-p, temperature, draw.
+A row is all that a sampler needs, so it works the same where a context decoded the row and where
+the row is kept without one. See chain.py for the order.
 """
 
 from __future__ import annotations
 
-import ctypes
-import math
-import weakref
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringline.errors import CallerError, LibraryError
+from ringline.errors import CallerError, LibraryError, NoTokenError
 from ringline.interrupts import deliver, held
+from ringline.llama.candidates import candidates
+from ringline.llama.chain import Chain, Links
 from ringline.llama.context import Context
 from ringline.llama.library import libllama
-from ringline.llama.log import collected_errors, quote
 from ringline.llama.model import Model
+from ringline.llama.parameters import RANDOM_SEED, SamplingParams
 
 __all__ = ["Sampler", "SamplingParams"]
-
-#: llama.h, LLAMA_DEFAULT_SEED: libllama draws a seed itself.
-_RANDOM_SEED = 0xFFFFFFFF
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How to choose; the defaults are llama.cpp's.
-
-    Attributes:
-        temperature: 0 or less takes the likeliest token, always; higher is more random.
-        top_k: only the k likeliest tokens; 0 or less for all.
-        top_p: only the likeliest tokens that together have this probability; 1 for all.
-        min_p: only tokens with this share of the likeliest one's probability; 0 for all.
-        repeat_penalty: divides the logit of a token seen before; 1 for none.
-        frequency_penalty: subtracted for each time that the token was seen; 0 for none.
-        presence_penalty: subtracted where the token was seen at all; 0 for none.
-        penalty_last_n: how many tokens back count as seen; 0 switches the penalties off.
-        logit_bias: token -> what is added to its logit; -inf forbids it.
-        seed: 0 .. 2^32 - 2; None draws one.
-        grammar: a grammar in GBNF whose start symbol is `root`; None for any text.
-    """
-
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    repeat_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    penalty_last_n: int = 64
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    seed: int | None = None
-    grammar: str | None = None
-
-    def __post_init__(self) -> None:
-        numbers = ("temperature", "frequency_penalty", "presence_penalty")
-        for name in numbers:
-            if not math.isfinite(getattr(self, name)):
-                raise CallerError(f"{name} is {getattr(self, name)}: it must be a finite number")
-        for name in ("top_p", "min_p"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise CallerError(f"{name} is {getattr(self, name)}: it must be from 0 to 1")
-        if not (math.isfinite(self.repeat_penalty) and self.repeat_penalty > 0):
-            raise CallerError(f"repeat_penalty is {self.repeat_penalty}: it must be above 0")
-        if self.penalty_last_n < 0:
-            raise CallerError(f"penalty_last_n is {self.penalty_last_n}: it must be 0 or more")
-        if self.seed is not None and not 0 <= self.seed < _RANDOM_SEED:
-            raise CallerError(f"seed {self.seed} is not from 0 to {_RANDOM_SEED - 1}")
-        if any(math.isnan(bias) or bias == math.inf for bias in self.logit_bias.values()):
-            raise CallerError("a logit bias must be a number, or -inf to forbid the token")
-
-    @property
-    def greedy(self) -> bool:
-        """Whether the likeliest token is always taken."""
-        return self.temperature <= 0
 
 
 class Sampler:
     """A chain of samplers with its state (what was seen, the random numbers, the grammar).
 
-    One text has one sampler. Close it, or use it as a context manager; one that is forgotten frees
-    its memory when it is collected.
+    One text has one sampler, and one thread at a time uses it. Close it, or use it as a context
+    manager; one that is forgotten frees its memory when it is collected.
+
+    Attributes:
+        params: how it chooses.
+        n_vocab: how many logits a row has.
     """
 
-    def __init__(self, model: Model, params: SamplingParams) -> None:
+    def __init__(
+        self, model: Model | None, params: SamplingParams, *, n_vocab: int | None = None
+    ) -> None:
         """Build the chain.
 
         Args:
             model: the model whose vocabulary the tokens come from; the sampler must not outlive it.
+                None where it is not at hand; then `n_vocab` is given.
             params: how to choose.
+            n_vocab: number of tokens; None for the model's.
 
         Raises:
-            CallerError: the grammar is wrong, or a biased token is not in the vocabulary.
+            CallerError: the grammar is wrong, a biased token is not in the vocabulary, or the
+                parameters need a vocabulary and there is none.
+            LibraryError: llama-cpp-python is missing or has another version.
         """
         self.params = params
-        self._model = model
+        self.n_vocab = _vocabulary_size(model, n_vocab)
         self._library = libllama()
-        self._penalties: Any = None
-        self._chain: Any = self._library.llama_sampler_chain_init(
-            self._library.llama_sampler_chain_default_params()
-        )
-        # Also frees the links. At exit the system takes all back anyway.
-        self._free = weakref.finalize(self, self._library.llama_sampler_free, self._chain)
-        self._free.atexit = False
-        for link in self._links(model, params):
-            self._library.llama_sampler_chain_add(self._chain, link)
-
-    def _links(self, model: Model, params: SamplingParams) -> Iterator[Any]:
-        library = self._library
-        if params.logit_bias:
-            yield self._logit_bias(model, params.logit_bias)
-        if params.grammar is not None:
-            yield self._grammar(model, params.grammar)
-        self._penalties = library.llama_sampler_init_penalties(
-            model.n_vocab,
-            params.penalty_last_n,
-            params.repeat_penalty,
-            params.frequency_penalty,
-            params.presence_penalty,
-        )
-        yield self._penalties
-        if params.greedy:
-            yield library.llama_sampler_init_greedy()
-            return
-        yield library.llama_sampler_init_top_k(params.top_k)
-        yield library.llama_sampler_init_top_p(params.top_p, 1)
-        yield library.llama_sampler_init_min_p(params.min_p, 1)
-        yield library.llama_sampler_init_temp(params.temperature)
-        yield library.llama_sampler_init_dist(_RANDOM_SEED if params.seed is None else params.seed)
-
-    def _logit_bias(self, model: Model, bias: Mapping[int, float]) -> Any:
-        outside = [token for token in bias if not 0 <= token < model.n_vocab]
-        if outside:
-            raise CallerError(
-                f"logit bias for token {outside[0]}, which is not in the vocabulary of "
-                f"{model.n_vocab} tokens"
-            )
-        entries = (self._library.llama_logit_bias * len(bias))(*bias.items())
-        return self._library.llama_sampler_init_logit_bias(model.n_vocab, len(bias), entries)
-
-    def _grammar(self, model: Model, grammar: str) -> Any:
-        if not grammar.strip():
-            raise CallerError("the grammar is empty")
-        with collected_errors() as errors:
-            link = self._library.llama_sampler_init_grammar(model.vocab, grammar.encode(), b"root")
-        if not link:
-            raise CallerError(f"the grammar cannot be used: {quote(errors)}")
-        return link
+        self._seed = secrets.randbelow(RANDOM_SEED) if params.seed is None else params.seed
+        # The grammar's link points into the vocabulary.
+        self._model = model
+        links = Links(self._library, model, self.n_vocab, params, self._seed)
+        self._allowing = Chain(self._library, links.allowing())
+        self._seeing = Chain(self._library, links.seeing())
+        self._choosing = Chain(self._library, links.choosing())
+        self._reach = links.reach()
+        #: whether the likeliest token of the row as it is will be the choice.
+        self._plain = params.greedy and not self._allowing and not self._seeing
+        self._closed = False
 
     def close(self) -> None:
         """Free the chain and its links; a second call does nothing."""
-        self._chain = self._penalties = None
-        self._free()
+        self._closed = True
+        for chain in self._chains():
+            chain.close()
+
+    def _chains(self) -> tuple[Chain, Chain, Chain]:
+        return self._allowing, self._seeing, self._choosing
 
     def __enter__(self) -> Sampler:
         return self
@@ -173,13 +90,12 @@ class Sampler:
     @property
     def seed(self) -> int | None:
         """The seed in use, also where it was drawn; None where nothing is random."""
-        seed = int(self._library.llama_sampler_get_seed(self._open_chain()))
-        return None if seed == _RANDOM_SEED else seed
+        self._require_open()
+        return None if self.params.greedy else self._seed
 
-    def _open_chain(self) -> Any:
-        if self._chain is None:
+    def _require_open(self) -> None:
+        if self._closed:
             raise CallerError("the sampler is closed")
-        return self._chain
 
     def sample(self, context: Context, index: int = -1) -> int:
         """Choose the token that follows one of the last batch, and count it as seen.
@@ -189,44 +105,88 @@ class Sampler:
             index: the token's index in the batch; -1 is the last one that asked for logits.
 
         Raises:
-            CallerError: that token did not ask for logits, or the grammar allows no token.
-            LibraryError: the logits are not numbers.
+            CallerError: that token did not ask for logits; or as choose().
+            LibraryError: as choose().
         """
-        chain = self._open_chain()
-        logits = context.logits(index)
+        self._require_open()
+        return self.choose(context.logits(index))
+
+    def choose(self, logits: NDArray[np.float32]) -> int:
+        """Choose a token, and count it as seen.
+
+        Args:
+            logits: the row, [n_vocab] f32; it is not changed.
+
+        Raises:
+            NoTokenError: the grammar or the bias allows no token; nothing was counted.
+            CallerError: the sampler is closed, or the row has another length.
+            LibraryError: the logits are not numbers; nothing was counted.
+        """
+        self._require_open()
+        if len(logits) != self.n_vocab:
+            raise CallerError(
+                f"a row of {len(logits)} logits is none of a vocabulary of {self.n_vocab} tokens"
+            )
         # NaN propagates through max(); a greedy choice would take token 0 and say nothing.
-        if np.isnan(logits.max()):
+        if not np.isfinite(logits.max()):
             raise LibraryError("the logits are not numbers (NaN): a device computed nonsense")
-        if self.params.grammar is None:
-            with held():
-                token = int(self._library.llama_sampler_sample(chain, context.handle, index))
-            deliver()
-            return token
-        return self._sample_by_grammar(chain, logits)
+        if self._plain:
+            return int(logits.argmax())
+        return self._choose_by_chain(logits)
 
-    def _sample_by_grammar(self, chain: Any, logits: NDArray[np.float32]) -> int:
-        """Apply the chain and look at its choice before the grammar has to accept it.
+    def _choose_by_chain(self, logits: NDArray[np.float32]) -> int:
+        """Apply the chain, as llama_sampler_sample does, but look at what is allowed before.
 
-        llama_sampler_sample would accept a token that the grammar forbids, where it forbids all,
-        and libllama answers that with a C++ exception: the end of the process.
+        Where the grammar forbids all tokens, that function chooses one of them, and libllama
+        answers with a C++ exception when the grammar has to accept it: the end of the process.
         """
-        data = np.zeros(len(logits), [("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-        data["id"] = np.arange(len(logits))
-        data["logit"] = logits
-        pointer = data.ctypes.data_as(self._library.llama_token_data_p)
-        array = self._library.llama_token_data_array(pointer, len(data), -1, False)
-        self._library.llama_sampler_apply(chain, ctypes.byref(array))
-        chosen = array.data[array.selected]
-        if not math.isfinite(chosen.logit):
-            raise CallerError("the grammar allows no token here")
-        self._library.llama_sampler_accept(chain, chosen.id)
-        return int(chosen.id)
+        library, found = self._library, candidates(self.n_vocab)
+        found.fill(logits)
+        if self._allowing:
+            with held():
+                library.llama_sampler_apply(self._allowing.address, found.array)
+        if self._allowing or logits.min() == -np.inf:
+            found.drop_forbidden()
+        if not len(found):
+            deliver()
+            raise NoTokenError(self._why_none())
+        with held():
+            library.llama_sampler_apply(self._seeing.address, found.array)
+            library.llama_sampler_apply(self._choosing.address, found.array)
+            token = found.chosen
+            for chain in self._chains():
+                library.llama_sampler_accept(chain.address, token)
+        deliver()
+        return token
+
+    def _why_none(self) -> str:
+        who = "grammar" if self.params.grammar is not None else "logit bias"
+        return f"the {who} allows no token here"
 
     def accept(self, token: int) -> None:
-        """Count a token as seen for the penalties: one of the prompt.
+        """Count a token as seen for the penalties and DRY: one of the prompt.
 
         The grammar does not see it: it governs what is generated. What sample() chose is counted
         already.
         """
-        self._open_chain()
-        self._library.llama_sampler_accept(self._penalties, token)
+        self._require_open()
+        self._library.llama_sampler_accept(self._seeing.address, token)
+
+    def accept_all(self, tokens: Sequence[int]) -> None:
+        """Count tokens as seen, in order; costs nothing where nothing looks back."""
+        self._require_open()
+        if not self._reach:
+            return
+        with held():
+            for token in tokens[-self._reach :]:
+                self._library.llama_sampler_accept(self._seeing.address, token)
+        deliver()
+
+
+def _vocabulary_size(model: Model | None, n_vocab: int | None) -> int:
+    size = model.n_vocab if model is not None and n_vocab is None else n_vocab
+    if size is None or size < 1:
+        raise CallerError(f"a sampler needs the size of the vocabulary, 1 or more, not {size}")
+    if model is not None and model.n_vocab != size:
+        raise CallerError(f"a vocabulary of {model.n_vocab} tokens has no rows of {size} logits")
+    return size

@@ -6,8 +6,8 @@ Requests are served strictly in order. What a refused request means depends on w
   to the log and the connection ends, as the stock server does;
 - an extended client gets an error frame in the place of the reply. A refused command without a
   reply is remembered: commands without a reply are dropped from then on, because they may build on
-  it, and the next command with a reply is answered with the error. Then all goes on. FREE_BUFFER is
-  done in any case: giving back builds on nothing.
+  it, and the next command with a reply is answered with the error. Then all goes on. Commands that
+  build on nothing are done in any case: FREE_BUFFER, SAMPLER_NEW, SAMPLER_FREE.
 
 Bytes that are no request end the connection, after an error frame where it is extended.
 """
@@ -49,6 +49,8 @@ _HEADER: Final = REQUEST_HEADER.size
 _SET_HEAD: Final = SetTensor.LAYOUT.size
 #: a body up to this size comes out of the stream's own buffer.
 _SMALL: Final = 64 * 1024
+#: done even while an error waits to be told.
+_ALWAYS_DONE: Final = frozenset({Command.FREE_BUFFER, Command.SAMPLER_NEW, Command.SAMPLER_FREE})
 
 Bytes = bytes | bytearray | memoryview
 
@@ -147,7 +149,7 @@ class Connection:
 
     def _execute(self, action: Action, body: memoryview) -> None:
         """Call the handler of a command, and answer."""
-        if self._kept is not None and action.command is not Command.FREE_BUFFER:
+        if self._kept is not None and action.command not in _ALWAYS_DONE:
             if action.answered:
                 text, code = self._kept
                 self._send_error("; ".join([text, *self._context.take_reports()]), code)

@@ -20,7 +20,9 @@ from ringline.server.options import DeviceInfo, ServeOptions
 from ringline.server.peers import Peers
 from ringline.server.policy import PeerPolicy
 from ringline.server.rows import RowTables
+from ringline.server.sampling import Samplers
 from ringline.server.senders import Senders
+from ringline.server.vocabulary import SessionVocabulary
 
 __all__ = ["Context", "Node", "Session"]
 
@@ -50,6 +52,7 @@ class Session:
         number: the session's id, a u32; secret: what ATTACH must name.
         client: the client's address, for people.
         board: where the gatekeeper reads what the session was doing when it died.
+        vocabulary: of the client's model, for samplers that need the text of tokens.
     """
 
     node: Node
@@ -63,6 +66,7 @@ class Session:
     senders: Senders
     inbox: Inbox
     tables: RowTables = field(default_factory=RowTables)
+    vocabulary: SessionVocabulary = field(default_factory=SessionVocabulary)
 
 
 @dataclass(slots=True)
@@ -74,6 +78,7 @@ class Context:
         visitor: this connection's number in the session.
         graphs: the stored graph of each device, by its index.
         laid_out: the last graphs, by the bytes that they came in.
+        samplers: its samplers, and the rows that it keeps for them.
         reports: failures of what a worker was to send after its command was done.
         gone: whether the other end has left; set by the connection.
     """
@@ -82,6 +87,7 @@ class Context:
     visitor: int
     graphs: dict[int, StoredGraph] = field(default_factory=dict)
     laid_out: LaidOut = field(default_factory=LaidOut)
+    samplers: Samplers = field(default_factory=Samplers)
     reports: list[str] = field(default_factory=list)
     gone: Callable[[], bool] = lambda: False
     _backends: dict[int, Backend] = field(default_factory=dict)
@@ -145,6 +151,8 @@ class Context:
         """Give back what this thread has of its own; may be called again."""
         self.graphs.clear()
         self.laid_out.clear()
+        self.samplers.close()
+        self.session.vocabulary.leave(self.visitor)
         for backend in self._backends.values():
             backend.close()
         for turn in self._turns.values():

@@ -31,6 +31,14 @@ EXPIRY: Final = 60.0
 MOST_QUEUED: Final = 256 << 20
 #: data of one GET_TENSORS, all reads together.
 MOST_BATCH: Final = 1 << 30
+#: rows of logits that a connection keeps for sampling.
+MOST_KEPT: Final = 256 << 20
+#: samplers of one connection.
+MOST_SAMPLERS: Final = 4096
+#: likeliest tokens that are named with one choice.
+MOST_TOP: Final = 1024
+#: the vocabulary of a session, with what its connections have sent of theirs.
+MOST_VOCABULARY: Final = 64 << 20
 #: data of a device without host memory passes through staging memory of this size.
 STAGING: Final = 16 << 20
 #: idle session processes, ready for the next client.

@@ -31,6 +31,9 @@ def log_to_stderr() -> None:
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(logging.DEBUG if settings.debug_level() else logging.INFO)
+    # libllama lists all metadata of each vocabulary that it loads.
+    library = logging.getLogger("ringline.llama")
+    library.setLevel(logging.NOTSET if settings.debug_level() else logging.WARNING)
 
 
 def speak_as(who: str) -> None:

@@ -26,7 +26,7 @@ __all__ = [
 #: what the base protocol calls itself in HELLO: major, minor, patch.
 BASE_VERSION: Final = (7, 0, 0)
 #: the highest extension level that this code speaks.
-EXTENSION_LEVEL: Final = 4
+EXTENSION_LEVEL: Final = 5
 #: size of one tensor record on the wire.
 TENSOR_SIZE: Final = 296
 
@@ -72,12 +72,16 @@ class Command(IntEnum):
     PEER_DATA = 0x88
     PROBE_PEER = 0x89
     SUPPORTS_OP = 0x8A
+    STEP = 0x90
+    KEEP_ROWS = 0x91
+    SAMPLER_NEW = 0x92
+    SAMPLER_FREE = 0x93
+    SAMPLE = 0x94
+    READ_KEPT = 0x95
+    VOCABULARY = 0x96
     ROW_TABLE = 0x97
     SET_ROWS = 0x98
     CHECK_ROWS = 0x99
-    STEP = 0x90
-    KEEP_ROWS = 0x91
-    SAMPLE = 0x94
 
 
 class Reply(IntEnum):
@@ -112,8 +116,8 @@ def _exact(size: int, reply: Reply, level: int = 0) -> Rule:
 _T = TENSOR_SIZE
 #: an endpoint's text is at most this long.
 _NAME: Final = 512
-#: one SAMPLE asks for at most so many tokens.
-_MOST_SAMPLED: Final = 4096
+#: rows of one SAMPLE or READ_KEPT.
+_ROWS: Final = 4096
 
 RULES: Final[dict[Command, Rule]] = {
     Command.ALLOC_BUFFER: _exact(12, Reply.FIXED),
@@ -150,5 +154,9 @@ RULES: Final[dict[Command, Rule]] = {
     Command.CHECK_ROWS: Rule(5, Reply.FIXED, 8, 8 + 4 * MOST_ROW_IDS),
     Command.STEP: Rule(5, Reply.NONE, 1, 64 * _MIB),
     Command.KEEP_ROWS: _exact(_T + 20, Reply.NONE, 5),
-    Command.SAMPLE: Rule(5, Reply.DATA, 8, 8 + 12 * _MOST_SAMPLED),
+    Command.SAMPLER_NEW: Rule(5, Reply.NONE, 12, 12 + 16 * _MIB),
+    Command.SAMPLER_FREE: _exact(4, Reply.NONE, 5),
+    Command.SAMPLE: Rule(5, Reply.DATA, 8, 8 + 12 * _ROWS),
+    Command.READ_KEPT: Rule(5, Reply.DATA, 4, 4 + 4 * _ROWS),
+    Command.VOCABULARY: Rule(5, Reply.FIXED, 1, 1 + 64 * _MIB),
 }

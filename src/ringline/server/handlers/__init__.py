@@ -11,7 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from ringline.server.context import Context
-from ringline.server.handlers import buffers, devices, graphs, rendezvous, ring, rows, tensors
+from ringline.server.handlers import (
+    buffers,
+    devices,
+    graphs,
+    rendezvous,
+    ring,
+    rows,
+    sampling,
+    tensors,
+)
 from ringline.wire.commands import Command
 from ringline.wire.extension import (
     CopyTensorTo,
@@ -42,6 +51,14 @@ from ringline.wire.messages import (
     SetTensorHash,
 )
 from ringline.wire.rows import CheckRows, SetRows, unpack_row_table
+from ringline.wire.sampling import (
+    KeepRows,
+    ReadKept,
+    Sample,
+    SamplerFree,
+    SamplerNew,
+    VocabularyPart,
+)
 
 __all__ = ["HANDLERS", "Handler", "Reply"]
 
@@ -90,4 +107,10 @@ HANDLERS: Final[dict[Command, Handler]] = {
     Command.ROW_TABLE: _handler(unpack_row_table, rows.row_table),
     Command.SET_ROWS: _handler(SetRows.unpack, rows.set_rows),
     Command.CHECK_ROWS: _handler(CheckRows.unpack, rows.check_rows),
+    Command.KEEP_ROWS: _handler(KeepRows.unpack, sampling.keep_rows),
+    Command.SAMPLER_NEW: _handler(SamplerNew.unpack, sampling.sampler_new),
+    Command.SAMPLER_FREE: _handler(SamplerFree.unpack, sampling.sampler_free),
+    Command.SAMPLE: _handler(Sample.unpack, sampling.sample),
+    Command.READ_KEPT: _handler(ReadKept.unpack, sampling.read_kept),
+    Command.VOCABULARY: _handler(VocabularyPart.unpack, sampling.vocabulary),
 }

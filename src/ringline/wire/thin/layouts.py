@@ -102,6 +102,7 @@ LAYOUTS: Final[dict[Command, Layout]] = {
     Command.SEND_TENSOR: Layout(1, ((_C, _R + 16), (_T, 16), (_C, 0))),
     Command.RECV_TENSOR: Layout(1, ((_C, _R + 16), (_T, 16), (_C, 0))),
     Command.KEEP_ROWS: Layout(1, ((_C, 0),)),
+    Command.SAMPLER_FREE: Layout(0, ((_C, 0),)),
     Command.SAMPLE: Layout(0, ((_D, 4), (_C, 4), (_D, 0), (_D, 0), (_D, 0)), 12),
     Command.SET_ROWS: Layout(1, ((_C, _R + 8), (_D, 0)), 4),
 }
