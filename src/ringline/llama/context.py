@@ -207,14 +207,18 @@ class Context:
         Raises:
             CallerError: the token did not ask for logits.
         """
+        address = self.logits_address(index)
+        row = (ctypes.c_float * self.model.n_vocab).from_address(address)
+        return np.frombuffer(memoryview(row).cast("B"), np.float32)
+
+    def logits_address(self, index: int = -1) -> int:
+        """Where libllama has the logits of one token of the last batch; as logits()."""
         with held():
             pointer = self._library.llama_get_logits_ith(self.handle, index)
         deliver()
         if not pointer:
             raise CallerError(f"token {index} of the last batch did not ask for logits")
-        address = ctypes.addressof(pointer.contents)
-        row = (ctypes.c_float * self.model.n_vocab).from_address(address)
-        return np.frombuffer(memoryview(row).cast("B"), np.float32)
+        return ctypes.addressof(pointer.contents)
 
     def memory_clear(self, *, data: bool = False) -> None:
         """Forget all sequences.

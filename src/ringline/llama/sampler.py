@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
@@ -66,6 +67,17 @@ class Sampler:
         #: whether the likeliest token of the row as it is will be the choice.
         self._plain = params.greedy and not self._allowing and not self._seeing
         self._closed = False
+        #: what was accepted and may be looked back at, for another sampler that goes on from here.
+        self.seen: tuple[int, ...] = ()
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._closed
+
+    def portable_params(self) -> SamplingParams:
+        """The parameters with the seed that was drawn: elsewhere they choose the same tokens."""
+        return replace(self.params, seed=self._seed)
 
     def close(self) -> None:
         """Free the chain and its links; a second call does nothing."""
@@ -169,14 +181,14 @@ class Sampler:
         The grammar does not see it: it governs what is generated. What sample() chose is counted
         already.
         """
-        self._require_open()
-        self._library.llama_sampler_accept(self._seeing.address, token)
+        self.accept_all((token,))
 
     def accept_all(self, tokens: Sequence[int]) -> None:
         """Count tokens as seen, in order; costs nothing where nothing looks back."""
         self._require_open()
         if not self._reach:
             return
+        self.seen = (*self.seen, *tokens)[-self._reach :]
         with held():
             for token in tokens[-self._reach :]:
                 self._library.llama_sampler_accept(self._seeing.address, token)

@@ -113,7 +113,7 @@ class Context:
 
     def last_token(self, sampler: int) -> int | None:
         """The token that a sampler of this connection sampled last; None where there is none."""
-        return None
+        return self.samplers.last_token(sampler)
 
     def device(self, index: int) -> Device:
         """A device of this node.

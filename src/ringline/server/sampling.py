@@ -37,6 +37,7 @@ class _Entry:
     tokens: Sequence[int]
     sampler: Sampler | None = None
     reason: str = ""
+    last: int | None = None
 
     def make(self, n_vocab: int, vocabulary: SessionVocabulary) -> None:
         """Make the sampler, or remember why it cannot be made."""
@@ -136,7 +137,13 @@ class Samplers:
             return Sampled(Status.NOT_NUMBERS)
         except RinglineError as error:
             return Sampled(Status.BROKEN, reason=str(error))
+        entry.last = token
         return Sampled(token) if top < 0 else _described(row, token, top)
+
+    def last_token(self, number: int) -> int | None:
+        """What a sampler chose last; None where it has not, or there is none."""
+        entry = self._entries.get(number)
+        return None if entry is None else entry.last
 
     def close(self) -> None:
         """Free all samplers and rows; may be called again."""
