@@ -15,6 +15,7 @@ __all__ = ["Candidates", "candidates"]
 
 #: llama_token_data.
 _ENTRY = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+_RAW_ENTRY = np.dtype(f"V{_ENTRY.itemsize}")
 
 
 class Candidates:
@@ -52,10 +53,14 @@ class Candidates:
         Several of libllama's samplers take the logarithm of a probability: they compute nonsense
         where it is 0.
         """
-        entries = self._entries[: len(self)]
-        kept = entries[entries["logit"] > -np.inf]
-        self._entries[: len(kept)] = kept
-        self._reset(len(kept))
+        logits = self._entries["logit"][: len(self)]
+        if logits.min() > -np.inf:
+            return
+        places = np.flatnonzero(logits > -np.inf)
+        # As bytes: by its fields, a copy of 150,000 entries takes 8 ms.
+        raw = self._entries.view(_RAW_ENTRY)
+        raw[: len(places)] = raw[places]
+        self._reset(len(places))
 
     @property
     def array(self) -> Any:
