@@ -27,7 +27,7 @@ def context(tmp_path_factory):
 
 def draw(context, count, **params):
     with Sampler(context.model, SamplingParams(**params)) as sampler:
-        return [sampler.sample(context) for _ in range(count)]
+        return [sampler.choose(context.logits()) for _ in range(count)]
 
 
 def libllama_draws(context, links, count=12):

@@ -29,7 +29,7 @@ def draw(context, count=20, *, seen=(), **params):
     with Sampler(context.model, SamplingParams(**params)) as sampler:
         for token in seen:
             sampler.accept(token)
-        return [sampler.sample(context) for _ in range(count)]
+        return [sampler.choose(context.logits()) for _ in range(count)]
 
 
 def test_no_temperature_takes_the_likeliest_token(context):
@@ -54,8 +54,8 @@ def test_without_a_seed_one_is_drawn_and_can_be_read(context):
         assert one.seed != other.seed
         again = SamplingParams(seed=one.seed)
         with Sampler(context.model, again) as repeated:
-            tokens = [one.sample(context) for _ in range(5)]
-            assert [repeated.sample(context) for _ in range(5)] == tokens
+            tokens = [one.choose(context.logits()) for _ in range(5)]
+            assert [repeated.choose(context.logits()) for _ in range(5)] == tokens
 
 
 def test_a_greedy_sampler_has_no_seed(context):
@@ -150,7 +150,7 @@ def test_a_grammar_is_obeyed_and_the_prompt_need_not_obey_it(params, model_path)
             batch = Batch(len(tokens))
             batch.add_run(tokens, context_length(context), logits_last=True)
             context.decode(batch)
-            token = sampler.sample(context)
+            token = sampler.choose(context.logits())
             if model.is_end(token):
                 break
             text += model.piece(token)
@@ -171,7 +171,7 @@ def test_a_grammar_that_allows_nothing_is_an_error_and_not_the_end_of_the_proces
         Sampler(context.model, params) as sampler,
         pytest.raises(CallerError, match="the grammar allows no token here"),
     ):
-        sampler.sample(context)
+        sampler.choose(context.logits())
 
 
 def test_a_token_that_did_not_ask_for_logits_cannot_be_followed(context):
@@ -179,18 +179,17 @@ def test_a_token_that_did_not_ask_for_logits_cannot_be_followed(context):
         Sampler(context.model, SamplingParams()) as sampler,
         pytest.raises(CallerError, match="token 0 of the last batch did not ask"),
     ):
-        sampler.sample(context, 0)
+        sampler.choose(context.logits(0))
 
 
-def test_logits_that_are_no_numbers_are_no_choice(context, monkeypatch):
+def test_logits_that_are_no_numbers_are_no_choice(context):
     broken = np.full(context.model.n_vocab, 1.0, np.float32)
     broken[3] = np.nan
-    monkeypatch.setattr(context, "logits", lambda _index: broken)
     with (
         Sampler(context.model, SamplingParams(temperature=0)) as sampler,
         pytest.raises(LibraryError, match=r"not numbers \(NaN\)"),
     ):
-        sampler.sample(context)
+        sampler.choose(broken)
 
 
 def test_a_closed_sampler_says_so_and_closes_again(context):
@@ -198,7 +197,7 @@ def test_a_closed_sampler_says_so_and_closes_again(context):
     sampler.close()
     sampler.close()
     with pytest.raises(CallerError, match="the sampler is closed"):
-        sampler.sample(context)
+        sampler.choose(context.logits())
     with pytest.raises(CallerError, match="the sampler is closed"):
         sampler.accept(1)
 

@@ -25,6 +25,7 @@ from ringline.engine.ring import Ring
 from ringline.engine.ring_context import RingContext
 from ringline.errors import CallerError, PeerError
 from ringline.llama.batch import Batch
+from ringline.llama.choice import Wanted
 from ringline.llama.gguf_file import check_model_file
 from ringline.llama.sampler import Sampler, SamplingParams
 
@@ -192,10 +193,11 @@ class _Streams:
             index = self._batch.add_run(tokens, self._positions[row], row, logits_last=True)
             self._positions[row] += len(tokens)
             wanted.append((row, index))
-        self._context.decode(self._batch)
-        with self._context.bound():  # reading logits goes over the lane too
-            for row, index in wanted:
-                self.tokens[row].append(self._samplers[row].sample(self._context, index))
+        choices = self._context.step(
+            self._batch, [Wanted(index, self._samplers[row]) for row, index in wanted]
+        )
+        for (row, _), choice in zip(wanted, choices, strict=True):
+            self.tokens[row].append(choice.checked())
 
     def _draw(self, n_tokens: int) -> list[int]:
         return self._random.choices(range(self._context.model.n_vocab), k=n_tokens)

@@ -49,7 +49,8 @@ class KeptRows:
             device: holds the tensor.
             tensor: address of the ggml_tensor.
             data: where libllama wants the bytes; gets marks.
-            offset, size: of the range that is read.
+            offset: where the range begins that is read, bytes.
+            size: of the range, bytes.
         """
         row = self._width * _FLOAT
         name = bytes(record_at(tensor, TENSOR)[0]["name"])

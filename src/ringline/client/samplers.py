@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ringline.errors import CallerError, LibraryError, NoTokenError, RemoteError
+from ringline.errors import CallerError, LibraryError, NoTokenError, RemoteError, TransferError
 from ringline.llama.choice import Choice, Wanted
 from ringline.llama.logprobs import RowLogprobs
 from ringline.llama.sampler import Sampler
@@ -121,6 +121,9 @@ class RemoteSamplers:
                 last = start + _PART >= len(data)
                 part = VocabularyPart(int(last), data[start : start + _PART])
                 self._node.connection.call(part.COMMAND, part.pack(), size=1)
+        except TransferError:  # of the step under way: the next try sends all of it again
+            self._vocabulary = make
+            raise
         except RemoteError as error:
             if self._node.connection.error is not None:
                 raise

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from ringline.errors import CallerError
 from ringline.llama.batch import Batch
+from ringline.llama.choice import Choice, Wanted
 from ringline.llama.context import Context
 from ringline.llama.sampler import Sampler
 from ringline.llama.text import StreamDecoder
@@ -150,10 +151,10 @@ class Generation:
         for start in range(0, total, chunk):
             tokens = self.prompt[start : start + chunk]
             done = start + len(tokens)
-            self._decode(tokens, start, logits=done == total)
+            choices = self._step(tokens, start, choose=done == total)
             if self._progress is not None:
                 self._progress(done, total)
-        token = self._sampler.sample(self._context)
+        token = choices[0].checked()
         self.prompt_seconds = time.perf_counter() - begin
         return token
 
@@ -161,17 +162,19 @@ class Generation:
         begin = time.perf_counter()
         if self._observer is not None:
             self._observer.start()
-        self._decode((token,), len(self.prompt) + len(self.ids) - 1, logits=True)
+        choices = self._step((token,), len(self.prompt) + len(self.ids) - 1, choose=True)
         if self._observer is not None:
             self._observer.stop()
-        following = self._sampler.sample(self._context)
+        following = choices[0].checked()
         self.token_seconds.append(time.perf_counter() - begin)
         return following
 
-    def _decode(self, tokens: Sequence[int], position: int, *, logits: bool) -> None:
+    def _step(self, tokens: Sequence[int], position: int, *, choose: bool) -> list[Choice]:
+        """Decode tokens, and choose the one that follows the last of them if that is wanted."""
         self._batch.clear()
-        self._batch.add_run(tokens, position, self._seq_id, logits_last=logits)
-        self._context.decode(self._batch)
+        index = self._batch.add_run(tokens, position, self._seq_id, logits_last=choose)
+        wanted = [Wanted(index, self._sampler)] if choose else []
+        return self._context.step(self._batch, wanted)
 
     def _ended_by(self, token: int) -> bool:
         if self._context.model.is_end(token):

@@ -20,6 +20,7 @@ from ringline.engine.rows import judge
 from ringline.engine.step import Step, Verdict
 from ringline.errors import EngineError, RinglineError
 from ringline.llama.batch import Batch
+from ringline.llama.choice import Wanted
 
 __all__ = ["Group", "GroupFacts"]
 
@@ -104,7 +105,7 @@ class Group:
 
 
 def _decode(context: RingContext, batch: Batch, step: Step[Job]) -> dict[Job, Verdict]:
-    """Decode a step, and judge the rows that it gave.
+    """Decode a step, and judge the tokens that it gave.
 
     Raises:
         RinglineError: a node or the library failed: no context of this ring is of use any more.
@@ -116,10 +117,8 @@ def _decode(context: RingContext, batch: Batch, step: Step[Job]) -> dict[Job, Ve
         (batch.add_run(run.tokens, run.position, run.slot, logits_last=run.logits), run)
         for run in step.runs
     ]
-    context.decode(batch)
-    with context.bound():  # reading logits synchronizes, which goes over the lane too
-        return {
-            run.task: judge(context, run, index)
-            for index, run in rows
-            if run.logits and run.task.end_wanted is None
-        }
+    judged = [(index, run) for index, run in rows if run.logits and run.task.end_wanted is None]
+    asked = [(index, run) for index, run in judged if not run.task.writer.full]
+    wanted = [Wanted(index, run.task.sampler, run.task.request.logprobs) for index, run in asked]
+    choices = dict(zip([run.task for _, run in asked], context.step(batch, wanted), strict=True))
+    return {run.task: judge(run, choices.get(run.task), context.n_ctx_seq) for _, run in judged}

@@ -76,7 +76,9 @@ class Ring:
         """
         endpoints = [node if isinstance(node, Endpoint) else Endpoint.parse(node) for node in nodes]
         self._resources = ExitStack()
-        self.remote = self._resources.enter_context(RemoteDevices(endpoints, path=path, parts=parts))
+        self.remote = self._resources.enter_context(
+            RemoteDevices(endpoints, path=path, parts=parts)
+        )
 
     @classmethod
     def local(cls, stages: int = 3, *, n_threads: int | None = None) -> Ring:

@@ -68,6 +68,7 @@ class Writer:
     """One job's text, from its tokens.
 
     Attributes:
+        vocabulary: of the model.
         ids: the tokens so far, without the one that ended the text.
         text: what was shown so far.
         logprobs: of the tokens that were shown, if there are any.
@@ -95,7 +96,7 @@ class Writer:
         self.text = ""
         self.logprobs: list[TokenLogprob] = []
         self.stop_reason: StopReason | None = None
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._n_predict = n_predict
         self._decoder = StreamDecoder(vocabulary, special=special)
         self._stops = StopStrings(stop)
@@ -120,7 +121,7 @@ class Writer:
             token: what was sampled.
             logprob: how likely it was, if that was asked for.
         """
-        if self._vocabulary.is_end(token):
+        if self.vocabulary.is_end(token):
             return self.end(StopReason.END)
         self.ids.append(token)
         self._waiting.append((self._n_decoded, token, logprob))

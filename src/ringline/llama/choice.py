@@ -1,4 +1,4 @@
-"""Tokens that are wanted of a decode, and what came of each. Here they are chosen from the logits."""
+"""Tokens that are wanted of a decode, and what came of each; chosen here, from the logits."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from ringline.errors import CallerError, LibraryError
 from ringline.interrupts import deliver, held
 from ringline.llama.batch import Batch
+from ringline.llama.choice import Choice, Wanted, choose
 from ringline.llama.library import Check, libllama, no_check, settle
 from ringline.llama.log import collected_errors, quote
 from ringline.llama.model import Model
@@ -194,6 +196,19 @@ class Context:
         settle(self._check)
         if result != 0:
             raise _decode_error(result, len(batch), errors)
+
+    def step(self, batch: Batch, wanted: Sequence[Wanted]) -> list[Choice]:
+        """Run a batch, and choose tokens from its logits; errors as decode().
+
+        Args:
+            batch: see decode().
+            wanted: a token for each of some that asked for logits.
+
+        Returns:
+            One choice for each that is wanted, in order.
+        """
+        self.decode(batch)
+        return [choose(self.logits(one.index), one) for one in wanted]
 
     def logits(self, index: int = -1) -> NDArray[np.float32]:
         """Return the logits of one token of the last batch.

@@ -18,7 +18,6 @@ from ringline.errors import CallerError, LibraryError, NoTokenError
 from ringline.interrupts import deliver, held
 from ringline.llama.candidates import candidates
 from ringline.llama.chain import Chain, Links
-from ringline.llama.context import Context
 from ringline.llama.library import libllama
 from ringline.llama.model import Model
 from ringline.llama.parameters import RANDOM_SEED, SamplingParams
@@ -108,20 +107,6 @@ class Sampler:
     def _require_open(self) -> None:
         if self._closed:
             raise CallerError("the sampler is closed")
-
-    def sample(self, context: Context, index: int = -1) -> int:
-        """Choose the token that follows one of the last batch, and count it as seen.
-
-        Args:
-            context: the context that decoded the batch.
-            index: the token's index in the batch; -1 is the last one that asked for logits.
-
-        Raises:
-            CallerError: that token did not ask for logits; or as choose().
-            LibraryError: as choose().
-        """
-        self._require_open()
-        return self.choose(context.logits(index))
 
     def choose(self, logits: NDArray[np.float32]) -> int:
         """Choose a token, and count it as seen.

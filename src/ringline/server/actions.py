@@ -23,7 +23,7 @@ _FOR_PEERS: Final = frozenset(
         Command.PING,
     }
 )
-#: these read their bodies piece by piece, or hold other commands: they stand in no table of handlers.
+#: these read their bodies piece by piece, or hold other commands: none has a handler.
 _STREAMED: Final = frozenset(
     {Command.SET_TENSOR, Command.SET_TENSORS, Command.PEER_DATA, Command.STEP}
 )
