@@ -64,7 +64,8 @@ def _names(parts: Sequence[dict[str, float]]) -> list[str]:
 def _command(step: PerStep, name: str) -> str:
     if name not in step.commands:
         return "-"
-    return f"{_number(step.commands[name])} ({step.command_bytes[name]:,.0f} B)"
+    size = step.command_bytes.get(name, 0)  # 0: it was part of a STEP
+    return f"{_number(step.commands[name])} ({size:,.0f} B)"
 
 
 def _number(value: float) -> str:

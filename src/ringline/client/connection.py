@@ -70,6 +70,11 @@ class Connection:
         self._level = level
         self.replies.extended = level > 0
 
+    @property
+    def encodes(self) -> bool:
+        """Whether steps are encoded."""
+        return self._outbox.encoder is not None
+
     def encode_steps(self) -> None:
         """From here on, what the codec of level 5 accepts goes as STEP."""
         self._outbox.encoder = Encoder()

@@ -156,7 +156,8 @@ class RemoteDevice:
     def compute(self, graph: int) -> None:
         """Send a graph, with what is queued before it; the node's last one is only named.
 
-        It is sent at once: the node computes while we prepare the next stage.
+        It is sent at once: the node computes while we prepare the next stage. Where steps are
+        encoded, what follows makes one message with it: the transfer to the next stage, or a read.
         """
         connection = self.node.connection
         if not self._recompute(connection, graph_uid(graph)):
@@ -164,7 +165,8 @@ class RemoteDevice:
             with connection.lock:
                 connection.queue(Command.GRAPH_COMPUTE, body)
                 connection.graphs[self.facts.index] = (graph_uid(graph), self.node.generation)
-        connection.flush()
+        if not connection.encodes:
+            connection.flush()
 
     def _recompute(self, connection: Connection, uid: int) -> bool:
         """Queue GRAPH_RECOMPUTE if the node's last graph is this one."""
