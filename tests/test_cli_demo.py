@@ -64,7 +64,10 @@ def test_directly_no_hidden_state_passes_through_the_coordinator(demo):
             assert (copies, reads) == (edges, 1)
         elif arm["path"] == "hub":
             assert (copies, reads) == (0, 1 + edges)
-        elif arm["path"] == "local":
+        elif arm["path"] == "rendezvous":
+            assert (copies, reads, commands["SAMPLE"]) == (0, 0, 1)
+        else:
+            assert arm["path"] == "local"
             assert commands == {}
 
 
@@ -79,6 +82,14 @@ def test_the_hub_costs_the_coordinator_what_the_direct_path_saves(demo):
         saved = (stages - 1) * (hidden_state - answer)
         for direction in ("bytes_in", "bytes_out"):
             assert hub[direction] - direct[direction] >= saved
+
+
+@pytest.mark.model
+def test_token_ids_go_out_and_token_ids_come_back(demo):
+    _, found = demo
+    (thin,) = [arm for arm in found["arms"] if arm["name"] == "3 stages thin"]
+    assert thin["per_step"]["bytes_out"] < 200
+    assert thin["per_step"]["bytes_in"] == 12  # the header of a reply, and a token
 
 
 @pytest.mark.model

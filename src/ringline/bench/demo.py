@@ -2,18 +2,20 @@
 
 All arms must give the same text, and on the direct path no hidden state may pass through this
 process: per step one COPY_TENSOR_TO for each boundary between nodes and one GET_TENSOR, the result.
+The last arm is what people get without asking: no logits either, token ids out and token ids back.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Final
 
 from ringline.client.counters import PerStep
 from ringline.client.edge import Path
+from ringline.client.thin import Parts
 from ringline.engine.local_nodes import LocalNodes
 from ringline.engine.ring import Ring
 from ringline.net.endpoint import Endpoint
@@ -33,11 +35,19 @@ _CONTEXT: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to run the model: how many stages, and which path a hidden state may take."""
+    """One way to run the model.
+
+    Attributes:
+        name: for people.
+        stages: how many nodes.
+        path: which a hidden state may take.
+        parts: of extension level 5.
+    """
 
     name: str
     stages: int
     path: Path | None
+    parts: Parts = field(default_factory=Parts.none)
 
     @property
     def boundaries(self) -> int:
@@ -51,6 +61,7 @@ ARMS: Final = (
     Arm("3 stages direct", 3, Path.DIRECT),
     Arm("2 stages hub", 2, Path.HUB),
     Arm("2 stages direct", 2, Path.DIRECT),
+    Arm("3 stages thin", 3, Path.RENDEZVOUS, Parts.all()),
 )
 
 
@@ -88,6 +99,8 @@ class ArmResult:
         reads = self.per_step.commands.get("GET_TENSOR", 0)
         if self.arm.path is Path.DIRECT and reads != 1:
             return f"{self.arm.name}: {reads:.2f} GET_TENSOR a step, expected the result's alone"
+        if self.arm.parts.sampling and reads:
+            return f"{self.arm.name}: {reads:.2f} GET_TENSOR a step, expected none"
         return None
 
 
@@ -139,7 +152,7 @@ def run_demo(model: FilePath, *, say: Callable[[str], None]) -> DemoResult:
 
 def _run_arm(arm: Arm, model: FilePath, endpoints: Sequence[Endpoint]) -> ArmResult:
     with (
-        Ring(endpoints, path=arm.path) as ring,
+        Ring(endpoints, path=arm.path, parts=arm.parts) as ring,
         ring.load(
             model,
             tensor_split=[1.0] * arm.stages,

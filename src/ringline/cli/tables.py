@@ -64,8 +64,8 @@ def _names(parts: Sequence[dict[str, float]]) -> list[str]:
 def _command(step: PerStep, name: str) -> str:
     if name not in step.commands:
         return "-"
-    size = step.command_bytes.get(name, 0)  # 0: it was part of a STEP
-    return f"{_number(step.commands[name])} ({size:,.0f} B)"
+    count, size = _number(step.commands[name]), step.command_bytes.get(name, 0)
+    return f"{count} ({size:,.0f} B)" if size else count  # it was part of a STEP
 
 
 def _number(value: float) -> str:
