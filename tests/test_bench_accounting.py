@@ -79,7 +79,7 @@ def test_the_aims_are_those_of_cells_with_all_parts():
     figures = Figures([step((101, 20))], step((4001, 0)), [])
     cells = {Cell(1, 2, parts): figures for parts in (Parts.none(), Parts.all())}
     cells |= {Cell(5, 2, Parts.all()): figures}
-    report = AccountingReport({"cores": 2}, cells)
+    report = AccountingReport({"cores": 2}, {cell: [one] for cell, one in cells.items()})
     assert [(aim.value, aim.limit, aim.met) for aim in report.aims()] == [
         (101, 100, False),
         (20, 20, True),
@@ -89,10 +89,27 @@ def test_the_aims_are_those_of_cells_with_all_parts():
     assert [aim["met"] for aim in report.as_json()["aims"]] == [False, True, False]
 
 
+def test_times_are_compared_round_by_round_with_a_step_without_any_part():
+    def run(*seconds: float) -> Figures:
+        return Figures([step((1, 1))], step((1, 1)), [], seconds)
+
+    none, every = Cell(1, 2, Parts.none()), Cell(1, 2, Parts.all())
+    codec = Cell(1, 2, Parts(codec=True, rows=False, sampling=False))
+    runs = {none: [run(1.0, 9.0, 1.0), run(2.0)], every: [run(0.9), run(1.8)]}
+    report = AccountingReport({}, runs | {codec: [run(1.03), run(2.06)]})
+    found = [(aim.value, aim.limit, aim.met) for aim in report.time_aims()]
+    assert found == [
+        (pytest.approx(0.9), 1.0, True),
+        (pytest.approx(1.03), 1.02, False),
+    ]
+    assert report.milliseconds(none) == pytest.approx(1500.0)
+    assert AccountingReport({}, {every: [run(1.0)] * 2}).ratio(every) is None
+
+
 def test_parts_are_named_by_what_is_on():
     some = Parts(codec=True, rows=False, sampling=True)
     figures = Figures([step((1, 1))], step((1, 1)), [])
-    (cell,) = AccountingReport({}, {Cell(1, 2, some): figures}).as_json()["cells"]
+    (cell,) = AccountingReport({}, {Cell(1, 2, some): [figures]}).as_json()["cells"]
     assert cell["parts"] == ["codec", "sampling"]
     assert parts_name(some) == "codec+sampling"
     assert [parts_name(parts) for parts in FULL.parts] == [

@@ -54,8 +54,8 @@ def generate(model, *arguments: object, env: dict[str, str] | None = None) -> Do
     return done
 
 
-def report(model, *arguments: object) -> Any:
-    return json.loads(generate(model, "--json", *arguments).out)
+def report(model, *arguments: object, env: dict[str, str] | None = None) -> Any:
+    return json.loads(generate(model, "--json", *arguments, env=env).out)
 
 
 def layers(found: Any) -> dict[str, int]:
@@ -84,8 +84,21 @@ def test_json_is_one_object_and_nothing_else(small, nodes, greedy):
     assert [stage["endpoint"] for stage in found["stages"]] == nodes.split(",")
     assert sum(layers(found).values()) == SPEC.layers + 1
     assert found["steps"] == len(found["token_seconds"]) == N_PREDICT - 1
+    assert found["per_step"]["commands"]["SAMPLE"] == 1
+    assert found["per_step"]["bytes_in"] == 12  # a reply's header, and a token
+
+
+def test_without_level_5_the_logits_come_back(small, nodes, greedy):
+    found = report(small, "--rpc", nodes, "-p", PROMPT, env={"RINGLINE_PARTS": "none"})
+    assert (found["text"], found["ids"]) == greedy
     assert found["per_step"]["commands"]["GET_TENSOR"] == 1
     assert found["per_step"]["bytes_in"] >= 4 * SPEC.vocab
+
+
+def test_a_part_that_does_not_exist_is_refused(small, nodes):
+    env = {"RINGLINE_PARTS": "logits"}
+    done = ringline("generate", "-m", small, "--rpc", nodes, "-p", PROMPT, env=env)
+    assert "logits is no part of level 5" in done.error
 
 
 @pytest.mark.parametrize(
@@ -100,7 +113,7 @@ def test_statistics_are_a_table_on_stderr_with_a_column_a_node(
     table = {line.partition("  ")[0]: line for line in done.err.splitlines()[2:]}
     assert f"{N_PREDICT - 1} decode steps" in done.err
     assert table["per decode step"].split()[3:] == [*nodes.split(","), "all", "nodes"]
-    assert table["GET_TENSOR"].split()[1:3] == ["-", "-"]
+    assert table["SAMPLE"].split()[1:3] == ["-", "-"]
     assert table["bytes out"].split()[-1] != "0"
 
 
@@ -116,7 +129,7 @@ def test_the_hub_can_be_forced_and_is_counted(small, nodes, greedy):
     found = json.loads(done.out)
     assert found["ids"] == greedy[1]
     assert found["per_step"]["paths"] == {"hub": 2.0}
-    assert found["per_step"]["commands"]["GET_TENSOR"] == 3
+    assert found["per_step"]["commands"]["GET_TENSOR"] == 2
     assert "hidden states: hub" in done.err
 
 

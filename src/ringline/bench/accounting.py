@@ -2,12 +2,14 @@
 
 A context is driven directly, without an engine: every counted step decodes one token of each row,
 and nothing else is in it. Bytes are those of the coordinator's connections, frame headers included,
-TCP/IP not. Nothing here is timed, so a busy machine changes no figure.
+TCP/IP not: a busy machine changes none of them. Steps are timed as well, in interleaved rounds:
+only ratios of one run mean anything there.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -16,7 +18,7 @@ from typing import Final
 from ringline.bench.accounting_report import AccountingReport, Cell, Figures, StepTraffic
 from ringline.bench.cells import stage_nodes
 from ringline.bench.machine import describe_machine
-from ringline.bench.report import first_difference
+from ringline.bench.report import first_difference, in_turns
 from ringline.client.counters import Counters, Traffic
 from ringline.client.edge import Path
 from ringline.client.thin import Parts
@@ -54,6 +56,7 @@ class Plan:
         stages: nodes.
         parts: which parts of level 5 are on.
         steps: how many steps the median is taken of; odd.
+        rounds: how often each cell runs; bytes are the same each time, times are not.
     """
 
     rows: Sequence[int] = (1, 8, 32)
@@ -66,6 +69,7 @@ class Plan:
         Parts.all(),
     )
     steps: int = 15
+    rounds: int = 1
 
     def cells(self) -> list[Cell]:
         """All combinations."""
@@ -111,13 +115,13 @@ def run_accounting(model: FilePath, plan: Plan, *, say: Callable[[str], None]) -
     plan.check()
     check_model_file(model)
     machine = describe_machine()
-    cells: dict[Cell, Figures] = {}
+    cells: dict[Cell, list[Figures]] = {cell: [] for cell in plan.cells()}
     say(f"starting {max(plan.stages)} nodes on loopback")
     with stage_nodes(max(plan.stages)) as nodes:
-        for cell in plan.cells():
-            say(str(cell))
-            cells[cell] = _count(cell, nodes, model, plan.steps)
-            _compare(cell, cells)
+        for number, cell in enumerate(in_turns(list(cells), plan.rounds)):
+            say(f"round {number // len(cells) + 1} of {plan.rounds}: {cell}")
+            cells[cell].append(_count(cell, nodes, model, plan.steps))
+            _compare(cell, {known: runs[0] for known, runs in cells.items() if runs})
     return AccountingReport(machine, cells)
 
 
@@ -136,12 +140,16 @@ def _count(cell: Cell, nodes: LocalNodes, model: FilePath, n_steps: int) -> Figu
     ):
         streams = _Streams(context, placed.remote.counters, cell.rows)
         streams.begin()
-        steady = [streams.step() for _ in range(n_steps)]
+        steady, seconds = [], []
+        for _ in range(n_steps):
+            began = time.perf_counter()
+            steady.append(streams.step())
+            seconds.append(time.perf_counter() - began)
         streams.approach_the_end_of_the_window()
         for _ in range(_BEFORE_GROWTH):
             streams.step()
         grow = streams.step()
-        return Figures(steady, grow, streams.tokens)
+        return Figures(steady, grow, streams.tokens, seconds)
 
 
 class _Streams:

@@ -6,6 +6,7 @@ A figure of a cell is the median over its steps. Bytes.
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ StepTraffic = Mapping[str, Traffic]
 _LIMITS: Final = {(32, 3): (1000, 300), (8, 2): (300, 100), (1, 2): (100, 20)}
 #: most bytes out of a step in which the window grows, all parts on.
 _GROW_LIMIT: Final = 4000
+#: most time of a step over that without any part: with one of them, with all.
+_PART_RATIO: Final = 1.02
+_WHOLE_RATIO: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,13 @@ class Figures:
         steady: the traffic of each step in which every row decoded one token.
         grow: that of such a step in which libllama's window over the cache grew.
         tokens: what each row generated.
+        seconds: how long each steady step took.
     """
 
     steady: Sequence[StepTraffic]
     grow: StepTraffic
     tokens: Sequence[Sequence[int]]
+    seconds: Sequence[float] = ()
 
     @property
     def bytes_out(self) -> int:
@@ -110,11 +116,28 @@ class AccountingReport:
 
     Attributes:
         machine: what it ran on, in words and numbers.
-        cells: the figures of each cell.
+        runs: of each cell, one for each round; bytes are those of the first.
     """
 
     machine: Mapping[str, Any]
-    cells: Mapping[Cell, Figures]
+    runs: Mapping[Cell, Sequence[Figures]]
+
+    @property
+    def cells(self) -> dict[Cell, Figures]:
+        """The figures of each cell."""
+        return {cell: runs[0] for cell, runs in self.runs.items()}
+
+    def milliseconds(self, cell: Cell) -> float:
+        """Of a step: the median over the rounds of their medians."""
+        return 1e3 * statistics.median(map(_pace, self.runs[cell]))
+
+    def ratio(self, cell: Cell) -> float | None:
+        """The time of a step over that without any part, paired by rounds; None: no such pair."""
+        plain = self.runs.get(dataclasses.replace(cell, parts=Parts.none()))
+        if plain is None:
+            return None
+        pairs = zip(self.runs[cell], plain, strict=True)
+        return statistics.median(_pace(ours) / _pace(base) for ours, base in pairs)
 
     def aims(self) -> list[Aim]:
         """What was aimed at, for the cells that were counted with all parts on."""
@@ -132,12 +155,29 @@ class AccountingReport:
             ]
         return aims
 
+    def time_aims(self) -> list[Aim]:
+        """No part slows a step down, and all together do not at all; of more rounds than one."""
+        aims: list[Aim] = []
+        for cell, runs in self.runs.items():
+            ratio = self.ratio(cell)
+            if ratio is not None and cell.parts != Parts.none() and len(runs) > 1:
+                limit = _WHOLE_RATIO if cell.parts == Parts.all() else _PART_RATIO
+                aims.append(Aim(f"{cell}: time over that without any", ratio, limit))
+        return aims
+
     def as_json(self) -> dict[str, Any]:
         """The report as the JSON file has it."""
         return {
             "machine": dict(self.machine),
-            "cells": [_cell_json(cell, figures) for cell, figures in self.cells.items()],
-            "aims": [aim.as_json() for aim in self.aims()],
+            "cells": [
+                {
+                    **_cell_json(cell, figures),
+                    "ms": self.milliseconds(cell),
+                    "ratio": self.ratio(cell),
+                }
+                for cell, figures in self.cells.items()
+            ],
+            "aims": [aim.as_json() for aim in [*self.aims(), *self.time_aims()]],
         }
 
 
@@ -161,6 +201,10 @@ def _cell_json(cell: Cell, figures: Figures) -> dict[str, Any]:
 
 def _total(step: StepTraffic) -> Traffic:
     return Traffic.total(step.values())
+
+
+def _pace(figures: Figures) -> float:
+    return statistics.median(figures.seconds) if figures.seconds else math.nan
 
 
 def _median(values: Iterable[int]) -> int:

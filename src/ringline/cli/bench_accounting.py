@@ -44,6 +44,9 @@ def accounting(
             "them; default: none,codec,rows,sampling,all.",
         ),
     ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="Rounds; times are compared from two on.")
+    ] = 1,
     model: Annotated[
         Path | None, typer.Option("-m", "--model", help="A GGUF file; default: the demo's model.")
     ] = None,
@@ -56,7 +59,8 @@ def accounting(
     Every combination of rows, stages and parts is a cell: the rows decode one token each, over
     local nodes, and the hidden states go from node to node. Figures are medians over the steps of a
     cell, without TCP/IP; the step in which libllama's window over the cache grows (at 256 tokens)
-    stands apart. Nothing is timed.
+    stands apart. With several rounds the time of a step is compared with that of one without any
+    part; a ratio is the median of the rounds' own ratios.
     """
     check_writable(json_file)
     plan = QUICK if quick else FULL
@@ -64,6 +68,7 @@ def accounting(
         "rows": distinct(numbers("--rows", rows)),
         "stages": distinct(numbers("--stages", stages)),
         "parts": _parts(parts),
+        "rounds": rounds,
     }
     plan = replace(plan, **{name: value for name, value in lists.items() if value is not None})
     plan.check()
@@ -96,6 +101,8 @@ def _print(report: AccountingReport) -> None:
     for table in [_cells(report), *([_aims(report)] if report.aims() else [])]:
         print_table(table)
         print()
+    if report.time_aims():
+        print_table(_times(report))
 
 
 def _cells(report: AccountingReport) -> Table:
@@ -113,6 +120,18 @@ def _cells(report: AccountingReport) -> Table:
             f"{grow_out:,}",
             f"{grow_in:,}",
         )
+    return table
+
+
+def _times(report: AccountingReport) -> Table:
+    table = figures_table("time of a step", "cell", "ms", "ratio to none", "limit", "")
+    limits = {aim.what.partition(":")[0]: aim for aim in report.time_aims()}
+    for cell in report.runs:
+        aim = limits.get(str(cell))
+        more = ["", "", ""]
+        if aim is not None:
+            more = [f"{aim.value:.3f}", f"<= {aim.limit:.2f}", "met" if aim.met else "missed"]
+        table.add_row(str(cell), f"{report.milliseconds(cell):.2f}", *more)
     return table
 
 

@@ -37,18 +37,35 @@ class _Started:
 class LocalNodes:
     """`count` nodes on free loopback ports; a context manager. `endpoints` are in order."""
 
-    def __init__(self, count: int, *, n_threads: int | None = None) -> None:
+    def __init__(
+        self,
+        count: int,
+        *,
+        n_threads: int | None = None,
+        inside: Sequence[str] = (),
+        host: str = "127.0.0.1",
+        options: Sequence[str] = (),
+    ) -> None:
         """Start the nodes, all at once, and wait until each is ready.
+
+        Args:
+            count: how many.
+            n_threads: CPU threads of each; None: half of the processors.
+            inside: what stands before their command, to run them in a namespace.
+            host: the address that they listen on.
+            options: more options of `ringline serve`.
 
         Raises:
             NetworkError: a node did not start; quotes the end of its log.
         """
         self.endpoints: list[Endpoint] = []
         self._nodes: list[_Started] = []
-        options = [] if n_threads is None else ["--threads", str(n_threads)]
+        more = ["--host", host, *options]
+        if n_threads is not None:
+            more += ["--threads", str(n_threads)]
         try:
             for _ in range(count):
-                self._nodes.append(_start(options))
+                self._nodes.append(_start(inside, more))
             deadline = time.monotonic() + _START_SECONDS
             self.endpoints = [_wait_ready(node, deadline) for node in self._nodes]
         except BaseException:
@@ -85,8 +102,8 @@ class LocalNodes:
         self.close()
 
 
-def _start(options: Sequence[str]) -> _Started:
-    command = [sys.executable, "-m", "ringline", "serve", "--host", "127.0.0.1", "--port", "0"]
+def _start(inside: Sequence[str], options: Sequence[str]) -> _Started:
+    command = [*inside, sys.executable, "-m", "ringline", "serve", "--port", "0"]
     log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the node
     process = subprocess.Popen(
         [*command, "--until-stdin-closes", *options],
