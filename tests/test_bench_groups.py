@@ -76,7 +76,7 @@ def report(**more):
         Cell(3, 8, 3, DIRECT): [figures(10.0)] * 2,
         Cell(3, 8, 3, RENDEZVOUS): [figures(11.0)] * 2,
     }
-    prompts = [PromptFigures(0.6, 1.0, Delay(0.25, 0.05, 0.4)) for _ in range(2)]
+    prompts = [PromptFigures(0.7, 0.6, 1.0, Delay(0.25, 0.05, 0.4)) for _ in range(2)]
     return GroupReport({"cores": 2}, cells, prompts, **more)
 
 

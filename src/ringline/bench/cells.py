@@ -65,6 +65,7 @@ def open_engine(
     parallel: int,
     n_ctx_each: int,
     n_ubatch: int | None = None,
+    tensor_split: Sequence[float] = (),
 ) -> Iterator[Engine]:
     """An engine over the first `stages` nodes; none: over this machine's CPU, one thread.
 
@@ -77,6 +78,7 @@ def open_engine(
         parallel: slots in all; at least one for each group is made.
         n_ctx_each: tokens of context of each slot.
         n_ubatch: most tokens of a piece; None: the engine's default.
+        tensor_split: each stage's share of the layers; empty: the default.
 
     Raises:
         RinglineError: a node failed, or the model cannot be loaded.
@@ -86,7 +88,7 @@ def open_engine(
     sizes = {} if n_ubatch is None else {"n_ubatch": n_ubatch}
     with (
         Ring(nodes.endpoints[:stages], path=path) as ring,
-        ring.place(model, n_ctx=n_ctx, n_threads=1) as placed,
+        ring.place(model, n_ctx=n_ctx, n_threads=1, tensor_split=tensor_split) as placed,
         Engine(ring, placed, parallel=slots, groups=groups, n_ctx=n_ctx, **sizes) as engine,
     ):
         yield engine

@@ -173,6 +173,7 @@ class _Bench:
     def _run_prompts(self) -> None:
         nodes, model, load, seed = self._nodes, self._model, self._plan.prompt, self._seed
         ring = time_prompt(nodes, model, load, stages=_PROMPT_STAGES, seed=seed)
+        even = time_prompt(nodes, model, load, stages=_PROMPT_STAGES, seed=seed, even=True)
         local = time_prompt(nodes, model, load, stages=0, seed=seed)
         delay = measure_delay(nodes, model, load, seed=seed)
-        self.prompts.append(PromptFigures(ring, local, delay))
+        self.prompts.append(PromptFigures(ring, even, local, delay))

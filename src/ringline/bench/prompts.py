@@ -69,9 +69,24 @@ class Delay:
 
 
 def time_prompt(
-    nodes: LocalNodes, model: FilePath, load: PromptLoad, *, stages: int, seed: int
+    nodes: LocalNodes,
+    model: FilePath,
+    load: PromptLoad,
+    *,
+    stages: int,
+    seed: int,
+    even: bool = False,
 ) -> float:
-    """Seconds from a prompt to its first token, over so many stages; 0: this CPU, one thread.
+    """Seconds from a prompt to its first token.
+
+    Args:
+        nodes: at least as many as there are stages.
+        model: a GGUF file.
+        load: which prompt.
+        stages: how many nodes are used; 0: this CPU, one thread.
+        seed: of the prompt.
+        even: whether all stages have as many layers. A prompt needs the output matrix for its last
+            token alone, so the default split, which is made for texts, is not its best.
 
     Raises:
         RinglineError: a node failed, or the model cannot be loaded.
@@ -84,6 +99,7 @@ def time_prompt(
         groups=1,
         parallel=1,
         n_ctx_each=load.n_prompt + 1,
+        tensor_split=[1.0] * stages if even else (),
     ) as engine:
         return _first_token(engine, load.n_prompt, random.Random(seed), load.repeat)
 
