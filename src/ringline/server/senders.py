@@ -17,6 +17,7 @@ from typing import Final
 
 from ringline.errors import CallerError, NetworkError, PeerError, RefusedError
 from ringline.server.limits import MOST_LINKS, MOST_QUEUED
+from ringline.server.log import tell
 from ringline.server.peers import PeerLink, Peers
 
 __all__ = ["Senders"]
@@ -125,7 +126,7 @@ class _Worker:
                 self._deliver(parcel)
             except (CallerError, NetworkError, PeerError) as error:
                 text = f"cannot send ticket {parcel.ticket.hex()} to {self._endpoint}: {error}"
-                _log.warning("%s", text)
+                tell(_log, logging.WARNING, "not_sent", "%s", text, target=self._endpoint)
                 parcel.report(text)
             except Exception as error:
                 _log.exception("a transfer to %s failed by an error of ours", self._endpoint)
