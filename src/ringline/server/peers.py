@@ -11,6 +11,7 @@ takes its own path.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -272,10 +273,13 @@ class Peers:
             CallerError: the endpoint cannot be read. RefusedError: it may not be dialled.
             NetworkError, PeerError: it cannot be reached, or does not want us.
         """
-        address = self._policy.choose(Endpoint.parse(endpoint))
-        if address is None:
+        addresses = self._policy.allowed(Endpoint.parse(endpoint))
+        if not addresses:
             raise RefusedError("this node may not dial that address (see --allow-peer)")
-        return PeerLink.open(address, session)
+        for address in addresses[:-1]:
+            with contextlib.suppress(NetworkError):  # a name may have addresses of both kinds
+                return PeerLink.open(address, session)
+        return PeerLink.open(addresses[-1], session)
 
     def _take(self, key: tuple[str, int]) -> PeerLink | None:
         """A kept link that is still good; dead ones are closed."""
