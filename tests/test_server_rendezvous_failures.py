@@ -205,6 +205,13 @@ def test_a_probe_says_no_to_a_node_that_is_deaf(source, target):
         assert probe(source, endpoint, target.session).result == 0
 
 
+def assert_cannot_send(source: Side, target: Side) -> None:
+    ticket = new_ticket()
+    send(source, ticket, target)
+    wait_for("the report", lambda: f"cannot send ticket {ticket.hex()}" in source.node.log())
+    assert_transfer_failed(source.client, "cannot connect", ticket)
+
+
 def test_a_target_that_was_restarted_on_its_port_is_sent_to_again(source):
     """The connection to the old one is kept, by the same endpoint, and has died meanwhile."""
     port = 0
@@ -220,10 +227,7 @@ def test_a_target_that_was_restarted_on_its_port_is_sent_to_again(source):
                     assert target.client.read(target.tensor, 64) == NEW
                 stale = target
             node.kill()
-        send(source, ticket := new_ticket(), stale)
-        log = source.node.log
-        wait_for("the report", lambda name=ticket.hex(): f"cannot send ticket {name}" in log())
-        assert_transfer_failed(source.client, "cannot connect", ticket)
+        assert_cannot_send(source, stale)
 
 
 def test_destinations_that_are_gone_make_room_for_new_ones():
