@@ -17,6 +17,8 @@ app = typer.Typer(add_completion=False)
 
 #: as ggml-rpc-server chooses.
 _THREADS = max(1, (os.cpu_count() or 1) // 2)
+#: what poll() can still wait for, and as good as never.
+_MOST_IDLE = 1_000_000.0
 
 
 class LogFormat(StrEnum):
@@ -100,7 +102,7 @@ def serve(
         n_threads=threads,
         max_sessions=max_sessions,
         allow_peer=_names(allow_peer),
-        idle_timeout=idle_timeout,
+        idle_timeout=min(_MOST_IDLE, idle_timeout),
         log_format=log_format.value,
         until_stdin_closes=until_stdin_closes,
     )

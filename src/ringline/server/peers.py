@@ -23,7 +23,7 @@ from ringline.net.connect import connect
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
 from ringline.net.stream import Stream
-from ringline.server.limits import MOST_LINKS
+from ringline.server.limits import MOST_LINKS, SLOWEST
 from ringline.server.log import tell
 from ringline.server.policy import PeerPolicy
 from ringline.wire.commands import BASE_VERSION, EXTENSION_LEVEL, Command
@@ -73,7 +73,7 @@ class PeerLink:
         except BaseException:
             stream.close()
             raise
-        stream.silence = settings.BULK_TIMEOUT
+        stream.silence, stream.slowest = settings.BULK_TIMEOUT, SLOWEST
         return link
 
     def push(self, record: bytes, data: Bytes) -> None:
