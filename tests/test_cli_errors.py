@@ -178,8 +178,9 @@ def test_an_http_server_is_told_from_a_node(small):
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is an HTTP server"),
         (b"220 mail.example.org ESMTP\r\n", "it says '220 mail"),
         (bytes([0x15, 3, 1, 0, 2, 2, 70]), "it speaks TLS"),
-        (bytes(64), "a reply of 0 bytes where 32 were expected"),
+        (bytes(64), "a reply of 0 bytes where 28 were expected"),
     ],
+    ids=["ssh", "http", "mail", "tls", "zeros"],
 )
 def test_a_server_that_speaks_first_is_told_from_a_node(words, who):
     with greeter(words) as endpoint:
