@@ -70,9 +70,11 @@ def run_ring(
 
 
 @contextmanager
-def placed(model: Path, endpoints: Sequence[str]) -> Iterator[PlacedModel]:
+def placed(
+    model: Path, endpoints: Sequence[str], *, path: TransferPath | None = None
+) -> Iterator[PlacedModel]:
     """A model over nodes in this order, as the engine places it; equal shares, one thread."""
-    with Ring(endpoints) as ring:
+    with Ring(endpoints, path=path) as ring:
         yield ring.place(
             model,
             devices=ring.devices,

@@ -164,16 +164,29 @@ def test_a_node_that_nobody_runs_is_named(command, small):
 
 
 def test_an_http_server_is_told_from_a_node(small):
-    """It waits for the end of a line, and so costs the whole deadline of a greeting."""
+    """It waits for the end of a line, which HELLO does not have."""
     with http_server() as endpoint:
         sentence = the_error("generate", "--rpc", endpoint, "-m", small, *PROMPT)
     assert sentence.startswith(f"node {endpoint}: HELLO: ")
+    assert "it is an HTTP server" in sentence
 
 
-def test_a_server_that_speaks_first_is_told_from_a_node():
-    with greeter(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n") as endpoint:
+@pytest.mark.parametrize(
+    ("words", "who"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", "it is an SSH server"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is an HTTP server"),
+        (b"220 mail.example.org ESMTP\r\n", "it says '220 mail"),
+        (bytes([0x15, 3, 1, 0, 2, 2, 70]), "it speaks TLS"),
+        (bytes(64), "a reply of 0 bytes where 28 were expected"),
+    ],
+    ids=["ssh", "http", "mail", "tls", "zeros"],
+)
+def test_a_server_that_speaks_first_is_told_from_a_node(words, who):
+    with greeter(words) as endpoint:
         sentence = the_error("devices", "--rpc", endpoint)
     assert sentence.startswith(f"node {endpoint}: HELLO: does not answer like a ggml RPC server")
+    assert who in sentence
 
 
 @pytest.mark.parametrize("rpc", ["", ","])

@@ -12,13 +12,14 @@ import pytest
 
 from ringline.errors import RefusedError
 from ringline.wire.commands import Command
-from ringline.wire.extension import PeerData, ProbePeer, Role
+from ringline.wire.extension import PeerData, ProbePeer, Role, SendTensor
 from ringline.wire.frames import REQUEST_HEADER, ErrorCode
 from ringline.wire.tensor import Tensor
 from tests.peers.dead_ends import deaf_endpoint, refusing_endpoint
 from tests.peers.forwarder import forwarder
 from tests.peers.process_tree import watched
 from tests.peers.processes import Peer, patience, ringline_node
+from tests.raw_nodes import endpoint_of, raw_node, read_banner
 from tests.rendezvous_sides import (
     NEW,
     OLD,
@@ -202,6 +203,50 @@ def test_a_probe_says_no_where_nothing_gets_through(source, target):
 def test_a_probe_says_no_to_a_node_that_is_deaf(source, target):
     with deaf_endpoint() as endpoint, patient(source.client, 30):
         assert probe(source, endpoint, target.session).result == 0
+
+
+def assert_cannot_send(source: Side, target: Side) -> None:
+    ticket = new_ticket()
+    send(source, ticket, target)
+    wait_for("the report", lambda: f"cannot send ticket {ticket.hex()}" in source.node.log())
+    assert_transfer_failed(source.client, "cannot connect", ticket)
+
+
+def test_a_target_that_was_restarted_on_its_port_is_sent_to_again(source):
+    """The connection to the old one is kept, by the same endpoint, and has died meanwhile."""
+    port = 0
+    for _ in range(2):
+        with ringline_node("--threads=1", port=port) as node:
+            port = int(node.endpoint.rpartition(":")[2])
+            target = Side(node)
+            with target.client:
+                for _ in range(2):
+                    ticket = new_ticket()
+                    send(source, ticket, target)
+                    receive(target.client, target.tensor, ticket)
+                    assert target.client.read(target.tensor, 64) == NEW
+                stale = target
+            node.kill()
+        assert_cannot_send(source, stale)
+
+
+def test_destinations_that_are_gone_make_room_for_new_ones():
+    """A source that lives long sees many sessions of the others: it may not run out of them."""
+    prelude = "import ringline.server.senders as senders; senders.MOST_LINKS = 2"
+    with raw_node("--threads=1", prelude=prelude) as process, ringline_node() as node:
+        source = Client.extended(endpoint_of(read_banner(process)), level=4)
+        with source:
+            tensor = source.alloc(64).vector(1, 16)
+            source.write(tensor, NEW)
+            for _ in range(5):
+                target = Side(node)
+                with target.client:
+                    ticket = new_ticket()
+                    where = node.endpoint
+                    source.post(SendTensor(tensor.pack(), 0, 64, ticket, target.session, where))
+                    receive(target.client, target.tensor, ticket)
+                    assert target.client.read(target.tensor, 64) == NEW
+            source.ping()
 
 
 @contextmanager

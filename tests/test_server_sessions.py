@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from ringline.wire.commands import EXTENSION_LEVEL, Command
 from ringline.wire.extension import ExtHello, Role
 from ringline.wire.frames import REQUEST_HEADER, request_frame
 from ringline.wire.messages import DeviceCount, GetDeviceMemory, Hello
-from tests.peers.processes import ROOT, Peer, environment, patience, ringline_node
+from tests.peers.processes import ROOT, Peer, patience, ringline_node
+from tests.raw_nodes import endpoint_of, raw_node, read_banner
 from tests.server_client import Client, addition, children, floats, op, session_of, wait_for
 
 I32 = 26
@@ -31,42 +32,6 @@ I32 = 26
 def node() -> Iterator[Peer]:
     with ringline_node("--device=CPU", "--threads=1") as node:
         yield node
-
-
-@contextmanager
-def raw_node(*arguments: str, prelude: str = "") -> Iterator[subprocess.Popen[str]]:
-    """A node whose stdout and stderr we read apart; `prelude` is Python that runs before it."""
-    code = f"from ringline import settings\n{prelude}\nfrom ringline.cli.main import main\nmain()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "serve", "--port=0", *arguments],
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            pipe.close()
-
-
-def read_banner(process: subprocess.Popen[str]) -> list[str]:
-    """What a node prints up to and with its ready line."""
-    lines = []
-    for line in process.stdout:
-        lines.append(line.rstrip("\n"))
-        if line.startswith("ringline: ready on "):
-            return lines
-    pytest.fail(f"the node ended before it was ready: {process.stderr.read()}")
-
-
-def endpoint_of(banner: list[str]) -> str:
-    return banner[-1].removeprefix("ringline: ready on ")
 
 
 def is_closed(sock: socket.socket) -> bool:
@@ -376,15 +341,36 @@ def test_a_message_that_has_begun_must_go_on():
 
 
 def test_connections_that_never_say_hello_are_bounded():
+    """Whoever comes then is let in: the one that waits longest makes room."""
     prelude = "import ringline.server.reception as r; r.MOST_HALF_OPEN = r.MOST_WAITING = 4"
     with raw_node(prelude=prelude) as process, ExitStack() as stack:
         endpoint = endpoint_of(read_banner(process))
         silent = [stack.enter_context(Client(endpoint)) for _ in range(4)]
-        assert stack.enter_context(Client(endpoint)).closed()
-        silent[0].call(Hello())
-        waiting = [stack.enter_context(Client.stock(endpoint)) for _ in range(4)]
+        fifth = stack.enter_context(Client.stock(endpoint))
         assert silent[0].closed()
+        waiting = [stack.enter_context(Client.stock(endpoint)) for _ in range(4)]
+        assert fifth.closed()
         waiting[-1].call(DeviceCount())
+
+
+def test_one_address_has_its_own_limit_and_pushes_no_other_out():
+    prelude = "import ringline.server.reception as r; r.MOST_HALF_OPEN_HERE = 3"
+    prelude += "; r.MOST_HALF_OPEN = 5"
+    with raw_node("--host=0.0.0.0", prelude=prelude) as process, ExitStack() as stack:
+        port = int(endpoint_of(read_banner(process)).rpartition(":")[2])
+        other = connect_from(stack, "127.0.0.2", port)
+        crowd = [connect_from(stack, "127.0.0.1", port) for _ in range(8)]
+        for silent in crowd[:5]:
+            assert is_closed(silent)
+        for words in (other, *crowd[5:]):
+            words.sendall(request_frame(Command.HELLO, Hello().pack()))
+            assert words.recv(1)
+
+
+def connect_from(stack: ExitStack, host: str, port: int) -> socket.socket:
+    """A connection to this machine from one of its many loopback addresses."""
+    sock = socket.create_connection(("127.0.0.1", port), patience(10), source_address=(host, 0))
+    return stack.enter_context(sock)
 
 
 def foreign_descriptors(pid: int) -> list[str]:

@@ -13,6 +13,7 @@ __all__ = [
     "BULK_TIMEOUT",
     "CONNECT_TIMEOUT",
     "HELLO_TIMEOUT",
+    "PING_INTERVAL",
     "VARIABLES",
     "cache_folder",
     "debug_level",
@@ -38,6 +39,8 @@ VARIABLES = {
 HELLO_TIMEOUT = 10.0
 #: to open a TCP connection.
 CONNECT_TIMEOUT = 5.0
+#: a client that has nothing to say to a node says PING this often (server.limits.IDLE_TIMEOUT).
+PING_INTERVAL = 60.0
 #: for a message that has begun: the longest silence between two of its bytes.
 BULK_TIMEOUT = 30.0
 

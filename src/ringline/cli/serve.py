@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 import re
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from ringline.net.endpoint import DEFAULT_PORT, Endpoint
-from ringline.server.limits import MOST_SESSIONS
+from ringline.server.limits import IDLE_TIMEOUT, MOST_SESSIONS
 from ringline.server.options import ServeOptions
 
 app = typer.Typer(add_completion=False)
 
 #: as ggml-rpc-server chooses.
 _THREADS = max(1, (os.cpu_count() or 1) // 2)
+#: what poll() can still wait for, and as good as never.
+_MOST_IDLE = 1_000_000.0
+
+
+class LogFormat(StrEnum):
+    """How the node's log is written (server.log.LOG_FORMATS)."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 def _names(text: str, separators: str = ",") -> tuple[str, ...]:
@@ -61,6 +71,20 @@ def serve(
             "address, both for 0.0.0.0, any for a public address]",
         ),
     ] = "",
+    idle_timeout: Annotated[
+        float,
+        typer.Option(
+            "--idle-timeout",
+            min=0,
+            metavar="SECONDS",
+            help="Drop a client that has said nothing for so long; 0: never. A ringline client "
+            "says something each minute; one of llama.cpp that holds memory is not dropped.",
+        ),
+    ] = IDLE_TIMEOUT,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option("--log-format", help="A line an event: text for people, JSON for programs."),
+    ] = LogFormat.TEXT,
     until_stdin_closes: Annotated[
         bool, typer.Option("--until-stdin-closes", hidden=True, help="End with standard input.")
     ] = False,
@@ -78,6 +102,8 @@ def serve(
         n_threads=threads,
         max_sessions=max_sessions,
         allow_peer=_names(allow_peer),
+        idle_timeout=min(_MOST_IDLE, idle_timeout),
+        log_format=log_format.value,
         until_stdin_closes=until_stdin_closes,
     )
     run(options)

@@ -263,7 +263,9 @@ class Connection:
         with self.lock:
             if self._error is None:
                 queue = self.replies.queue
-                waiting = queue[0].command.name if queue else None
+                # What is waited for, or else what was to be sent.
+                last = self._since[-1] if self._since else None
+                waiting = queue[0].command.name if queue else last
                 self._error = self._named(error, error.command or waiting)
                 self._outbox.take()
                 self.replies.fail_all(self._error)

@@ -6,17 +6,22 @@ from dataclasses import dataclass, field
 
 from ringline.client.connection import Connection
 from ringline.client.counters import Traffic
-from ringline.errors import NetworkError, ProtocolError
+from ringline.client.stranger import BUSY, ask, known_by
+from ringline.errors import DeadlineError, NetworkError, ProtocolError
 from ringline.net.connect import connect
 from ringline.net.endpoint import Endpoint
+from ringline.net.stream import Stream
 from ringline.settings import CONNECT_TIMEOUT, HELLO_TIMEOUT, reply_timeout
 from ringline.wire.commands import BASE_VERSION, EXTENSION_LEVEL, Command
 from ringline.wire.extension import ExtHello, ExtHelloReply, Role
+from ringline.wire.frames import REPLY_HEADER
 from ringline.wire.messages import Hello
 
 __all__ = ["Greeting", "attach", "greet"]
 
 _MOST_ABOUT = 60_000
+#: seconds after which a server that has not answered HELLO is asked who it is.
+_QUICK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ def greet(endpoint: Endpoint, traffic: Traffic) -> tuple[Connection, Greeting]:
     stream = connect(endpoint, timeout=CONNECT_TIMEOUT, silence=HELLO_TIMEOUT)
     connection = Connection(stream, traffic=traffic)
     try:
-        greeting = _hello(connection)
+        greeting = _hello(connection, stream, endpoint)
         if greeting.level > 0:
             greeting = _ext_hello(connection, greeting)
     except BaseException:
@@ -73,7 +78,7 @@ def attach(endpoint: Endpoint, greeting: Greeting, traffic: Traffic) -> Connecti
     stream = connect(endpoint, timeout=CONNECT_TIMEOUT, silence=HELLO_TIMEOUT)
     connection = Connection(stream, traffic=traffic)
     try:
-        _hello(connection)
+        _hello(connection, stream, endpoint)
         _ext_hello(connection, greeting, Role.ATTACH)
     except BaseException:
         connection.close()
@@ -82,12 +87,14 @@ def attach(endpoint: Endpoint, greeting: Greeting, traffic: Traffic) -> Connecti
     return connection
 
 
-def _hello(connection: Connection) -> Greeting:
+def _hello(connection: Connection, stream: Stream, endpoint: Endpoint) -> Greeting:
     try:
-        raw = connection.call(Command.HELLO, Hello().pack(), size=Hello.Reply.LAYOUT.size)
+        raw = _hello_reply(connection, stream, endpoint)
     except (ProtocolError, NetworkError) as error:
+        silent = isinstance(error, DeadlineError)
+        cause = f"{error.cause}: {BUSY}" if silent else error.cause
         raise NetworkError(
-            f"does not answer like a ggml RPC server ({error.cause}): check host and port",
+            f"does not answer like a ggml RPC server ({cause}): check host and port",
             peer=connection.peer,
             command="HELLO",
         ) from None
@@ -102,6 +109,27 @@ def _hello(connection: Connection) -> Greeting:
             command="HELLO",
         )
     return Greeting(version, min(reply.level, EXTENSION_LEVEL))
+
+
+def _hello_reply(connection: Connection, stream: Stream, endpoint: Endpoint) -> bytes:
+    """Say HELLO and wait for the answer; a stranger is known by its first bytes.
+
+    Raises:
+        NetworkError: nothing comes, or somebody else answers. PeerError: it is no reply.
+    """
+    raw = bytearray(Hello.Reply.LAYOUT.size)
+    expected = connection.ask(Command.HELLO, Hello().pack(), target=memoryview(raw))
+    connection.flush()
+    try:
+        first = stream.peek(REPLY_HEADER.size, _QUICK)
+    except NetworkError as error:
+        who = ask(endpoint)  # it closes at once: maybe it says why in its own language
+        raise NetworkError(who or error.cause, peer=connection.peer) from None
+    who = known_by(first) if first else ask(endpoint)
+    if who:
+        raise NetworkError(who, peer=connection.peer)
+    connection.replies.wait(expected)
+    return bytes(raw)
 
 
 def _ext_hello(connection: Connection, greeting: Greeting, role: Role = Role.CLIENT) -> Greeting:

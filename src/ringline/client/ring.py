@@ -9,6 +9,7 @@ from ringline.client.counters import Counters
 from ringline.client.device import RemoteDevice
 from ringline.client.edge import Path
 from ringline.client.failures import Failures
+from ringline.client.heartbeat import Heartbeat
 from ringline.client.lane import Lane, current
 from ringline.client.node import Node
 from ringline.client.rows import RowTables
@@ -53,11 +54,13 @@ class RemoteDevices:
         self.failures = Failures()
         self.nodes: list[Node] = []
         self._registry: Registry | None = None
+        self._heartbeat: Heartbeat | None = None
         try:
             for endpoint in endpoints:
                 self.nodes.append(Node(endpoint, self.counters))
             self.devices = self._describe(Transfers(path))
             self._registry = Registry(self.devices)
+            self._heartbeat = Heartbeat(self.nodes, self.failures)
         except BaseException:
             self.close()
             raise
@@ -111,6 +114,8 @@ class RemoteDevices:
 
     def close(self) -> None:
         """End all sessions; may be called again, never raises."""
+        if self._heartbeat is not None:
+            self._heartbeat.close()
         for node in self.nodes:
             with contextlib.suppress(Exception):
                 node.close()

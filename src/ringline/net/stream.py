@@ -41,7 +41,8 @@ class Stream:
     """Reads and writes whole pieces.
 
     `peer` names the other end in errors; `silence` is the longest wait for the next byte of
-    something that has begun.
+    something that has begun. `slowest` is how many bytes a second must move on top of that, in
+    bulk; 0: any trickle will do.
     """
 
     def __init__(self, sock: socket.socket, *, peer: str, silence: float) -> None:
@@ -50,6 +51,7 @@ class Stream:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.peer = peer
         self.silence = silence
+        self.slowest = 0
         self._socket = sock
         self._reading = select.poll()
         self._reading.register(sock, select.POLLIN)
@@ -94,8 +96,11 @@ class Stream:
             Closed, DeadlineError: as read().
         """
         done = self._take(target)
+        whole = self._whole(len(target) - done)
         while done < len(target):
             done += self._receive(target[done:], clean=False)
+            if whole.passed() and done < len(target):
+                raise self._too_slow("sent", whole)
 
     def skip(self, size: int) -> None:
         """Read and forget `size` bytes.
@@ -127,6 +132,18 @@ class Stream:
             raise Closed("the connection was closed", peer=self.peer)
         return count
 
+    def peek(self, most: int, seconds: float) -> bytes:
+        """What comes next, at most `most` bytes, left where it is; b"" where nothing comes in time.
+
+        Raises:
+            Closed: the connection ended.
+        """
+        if not self.buffered() and self.readable(seconds):
+            self._start = 0
+            self._end = 0
+            self._end = self._receive(self._view, clean=True)
+        return bytes(self._view[self._start : min(self._end, self._start + most)])
+
     def readable(self, seconds: float) -> bool:
         """Whether something can be read within `seconds`."""
         return self.buffered() > 0 or bool(self._reading.poll(seconds * 1000))
@@ -143,12 +160,16 @@ class Stream:
             reader: called when bytes can be read while we cannot write; None does not look.
 
         Raises:
-            NetworkError: the connection broke. DeadlineError: the peer took nothing for `silence`.
+            NetworkError: the connection broke. DeadlineError: the peer took nothing for `silence`,
+                or too little in all.
         """
         pending = self.try_send(parts)
+        whole = self._whole(sum(map(len, pending))) if pending else None
         while pending:
             self._wait_writable(reader)
             pending = self.try_send(pending)
+            if whole is not None and pending and whole.passed():
+                raise self._too_slow("took", whole)
 
     def try_send(self, parts: Sequence[Bytes]) -> Sequence[Bytes]:
         """Send as much as the kernel takes now; returns what is left, in order.
@@ -234,6 +255,15 @@ class Stream:
                 reader()
             if events[0][1] & ~select.POLLIN:
                 return
+
+    def _whole(self, size: int) -> Deadline:
+        """When `size` bytes must have moved."""
+        return Deadline(self.silence + size / self.slowest if self.slowest else None)
+
+    def _too_slow(self, did: str, whole: Deadline) -> DeadlineError:
+        seconds = whole.seconds or 0.0
+        cause = f"{did} too little data in {seconds:g} s"
+        return DeadlineError(cause, peer=self.peer, seconds=seconds)
 
     def _lost(self, error: OSError) -> NetworkError:
         return NetworkError(f"the connection was lost ({error.strerror or error})", peer=self.peer)

@@ -95,6 +95,10 @@ class Registry:
         buffer.close()
         return None
 
+    def __len__(self) -> int:
+        """How many buffers there are."""
+        return len(self._buffers)
+
     def get(self, handle: int) -> SessionBuffer:
         """The buffer of a handle.
 

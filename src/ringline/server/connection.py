@@ -14,6 +14,7 @@ Bytes that are no request end the connection, after an error frame where it is e
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
@@ -28,7 +29,8 @@ from ringline.server.actions import Action, actions_for
 from ringline.server.context import Context
 from ringline.server.handlers.tensors import set_tensor
 from ringline.server.handover import Handover
-from ringline.server.limits import FAREWELL_TIMEOUT
+from ringline.server.limits import FAREWELL_TIMEOUT, SLOWEST
+from ringline.server.log import tell
 from ringline.wire.commands import Command
 from ringline.wire.extension import COUNT, LENGTH, PeerData, Role
 from ringline.wire.frames import (
@@ -56,10 +58,16 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Connection:
-    """Serves one socket until it ends."""
+    """Serves one socket until it ends.
+
+    Attributes:
+        idle_since: when the last request was done (monotonic); None while one is served.
+    """
 
     def __init__(self, sock: socket.socket, handover: Handover, context: Context) -> None:
         self._stream = Stream(sock, peer=handover.client, silence=settings.BULK_TIMEOUT)
+        self._stream.slowest = SLOWEST
+        self.idle_since: float | None = time.monotonic()
         self._socket = sock
         self._level = handover.level
         self._role = handover.role
@@ -83,14 +91,14 @@ class Connection:
                 self._serve_one()
         except Closed as error:
             if not error.clean:
-                _log.warning("%s: the connection ended inside a message", self._stream.peer)
+                self._warn("connection_cut", "the connection ended inside a message")
         except RefusedError as error:
-            _log.warning("%s: refused, closing: %s", self._stream.peer, error)
+            self._warn("refused_closing", f"refused, closing: {error}")
         except ProtocolError as error:
-            _log.warning("%s: not a request, closing: %s", self._stream.peer, error)
+            self._warn("not_a_request", f"not a request, closing: {error}")
             self._say_farewell(error)
         except NetworkError as error:
-            _log.warning("%s: closing: %s", self._stream.peer, error.cause)
+            self._warn("connection_lost", f"closing: {error.cause}")
         except Exception:
             _log.exception("%s: closing after an error of ours", self._stream.peer)
         finally:
@@ -99,12 +107,24 @@ class Connection:
 
     def turn_away(self, reason: str) -> None:
         """Answer EXT_HELLO with an error and close."""
-        _log.warning("%s: turned away: %s", self._stream.peer, reason)
+        self._warn("turned_away", f"turned away: {reason}")
         self._say_farewell(RefusedError(reason))
         self._stream.close()
 
+    def dismiss(self, reason: str) -> None:
+        """Say to a silent client why its session ends; any thread may, nobody waits for it."""
+        if self._level > 0 and self.idle_since is not None:
+            with contextlib.suppress(NetworkError):
+                self._stream.try_send([error_frame(ErrorCode.REFUSED, reason)])
+
+    def _warn(self, event: str, text: str, **facts: object) -> None:
+        peer, role = self._stream.peer, self._role.name.lower()
+        facts = {"peer": peer, "role": role, **facts}
+        tell(_log, logging.WARNING, event, "%s: %s", peer, text, **facts)
+
     def _serve_one(self) -> None:
         number, size = REQUEST_HEADER.unpack(self._stream.read(_HEADER, idle=True))
+        self.idle_since = None
         action = self._actions.get(number)
         if action is None or not action.least <= size <= action.most:
             raise self._misfit(number, size)
@@ -118,6 +138,7 @@ class Connection:
                 self._perform(action, size)
         finally:
             context.registry.leave(context.visitor)
+            self.idle_since = time.monotonic()
 
     def _misfit(self, number: int, size: int) -> ProtocolError:
         """Why a request that is not in our table cannot be served."""
@@ -187,7 +208,7 @@ class Connection:
         name = action.command.name
         if self._level == 0 and action.refusal is None:
             raise RefusedError(str(error), command=name) from None
-        _log.warning("%s: refused: %s: %s", self._stream.peer, name, error)
+        self._warn("refused", f"refused: {name}: {error}", command=name)
         if self._level == 0 and action.refusal is not None:
             self._reply(action.refusal)
         elif action.answered:

@@ -21,6 +21,7 @@ from ringline.errors import CallerError
 from ringline.net.deadline import Deadline
 from ringline.server.context import Node
 from ringline.server.limits import STOP_TIMEOUT, WARM_PROCESSES
+from ringline.server.log import tell
 from ringline.server.pool import Pool, SessionProcess
 from ringline.server.reception import Reception
 from ringline.server.roster import Roster
@@ -43,7 +44,9 @@ class Gatekeeper:
         self._wake, self._tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._pool = Pool(node, WARM_PROCESSES, born=self._watch, forget=self._forget)
         self._roster = Roster(self._pool, node.options.max_sessions)
-        self._reception = Reception(listener, self._selector, self._roster.admit)
+        self._reception = Reception(
+            listener, self._selector, self._roster.admit, patience=node.options.idle_timeout
+        )
         self._until_stdin_closes = node.options.until_stdin_closes
 
     def __enter__(self) -> Gatekeeper:
@@ -102,7 +105,8 @@ class Gatekeeper:
         try:
             self._pool.refill()
         except OSError as error:
-            _log.warning("cannot start a session process (%s)", error)
+            text = "cannot start a session process (%s)"
+            tell(_log, logging.WARNING, "no_process", text, error, errno=error.errno)
             time.sleep(_RECOVERY)
 
     def _watch(self, process: SessionProcess) -> None:

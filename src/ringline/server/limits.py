@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-#: connections that have not finished HELLO; each has settings.HELLO_TIMEOUT to do so.
+#: connections that have not finished HELLO; each has settings.HELLO_TIMEOUT to do so. Where there
+#: are more, the one that waited longest makes room, at the address that has most of them.
 MOST_HALF_OPEN: Final = 128
+#: the same, from one address.
+MOST_HALF_OPEN_HERE: Final = 64
 #: connections that said HELLO and no command yet; the one that waited longest makes room.
 MOST_WAITING: Final = 128
 #: sessions at once, unless --max-sessions says otherwise.
@@ -41,6 +44,11 @@ MOST_TOP: Final = 1024
 MOST_VOCABULARY: Final = 64 << 20
 #: data of a device without host memory passes through staging memory of this size.
 STAGING: Final = 16 << 20
+#: seconds of silence after which a client is dropped, unless --idle-timeout says otherwise; a
+#: client of ringline says something every minute (settings.PING_INTERVAL).
+IDLE_TIMEOUT: Final = 3600.0
+#: bytes a second: who takes or sends a message more slowly is dropped, however steady it is.
+SLOWEST: Final = 16 * 1024
 #: idle session processes, ready for the next client.
 WARM_PROCESSES: Final = 2
 #: waiting for a device while other sessions compute on it.

@@ -19,7 +19,7 @@ from ringline.net.endpoint import Endpoint
 from ringline.server.context import Node
 from ringline.server.execution import LockFiles
 from ringline.server.gatekeeper import Gatekeeper
-from ringline.server.log import log_to_stderr
+from ringline.server.log import log_to_stderr, tell
 from ringline.server.options import DeviceInfo, ServeOptions
 from ringline.server.policy import PeerPolicy, is_loopback
 from ringline.server.probe import describe_devices
@@ -40,7 +40,7 @@ def serve(options: ServeOptions) -> None:
         CallerError: the address, a device or a peer cannot be used.
         LibraryError: ggml is missing or another one.
     """
-    log_to_stderr()
+    log_to_stderr(options.log_format)
     with contextlib.closing(listen(options.endpoint)) as listener:
         endpoint = _bound(listener)
         policy = PeerPolicy.parse(options.allow_peer, endpoint.host)
@@ -52,7 +52,10 @@ def serve(options: ServeOptions) -> None:
             if not is_loopback(endpoint.host):
                 _warn(endpoint)
             print(_banner(endpoint, devices, options.n_threads), flush=True)
+            where = str(endpoint)
+            tell(_log, logging.INFO, "ready", "ready on %s", where, endpoint=where)
             gatekeeper.run()
+            tell(_log, logging.INFO, "stop", "ends as it was asked to", endpoint=where)
 
 
 def _bound(listener: socket.socket) -> Endpoint:
@@ -85,6 +88,7 @@ def _warn(endpoint: Endpoint) -> None:
         line,
         endpoint,
         line,
+        extra={"event": "exposed", "facts": {"endpoint": str(endpoint)}, "banner": True},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ringline.net.endpoint import Endpoint
-from ringline.server.limits import MOST_SESSIONS
+from ringline.server.limits import IDLE_TIMEOUT, MOST_SESSIONS
 
 __all__ = ["DeviceInfo", "ServeOptions"]
 
@@ -20,6 +20,8 @@ class ServeOptions:
         n_threads: threads of one computation on the CPU.
         max_sessions: clients at once.
         allow_peer: networks and host names that this node may dial; empty: see policy.py.
+        idle_timeout: seconds of silence after which a client is dropped, 0: never; session.py.
+        log_format: "text" or "json", see log.py.
         until_stdin_closes: end when standard input reaches its end.
     """
 
@@ -28,6 +30,8 @@ class ServeOptions:
     n_threads: int = 1
     max_sessions: int = MOST_SESSIONS
     allow_peer: tuple[str, ...] = ()
+    idle_timeout: float = IDLE_TIMEOUT
+    log_format: str = "text"
     until_stdin_closes: bool = False
 
 

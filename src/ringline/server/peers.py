@@ -11,6 +11,7 @@ takes its own path.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -22,7 +23,8 @@ from ringline.net.connect import connect
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
 from ringline.net.stream import Stream
-from ringline.server.limits import MOST_LINKS
+from ringline.server.limits import MOST_LINKS, SLOWEST
+from ringline.server.log import tell
 from ringline.server.policy import PeerPolicy
 from ringline.wire.commands import BASE_VERSION, EXTENSION_LEVEL, Command
 from ringline.wire.extension import ExtHello, ExtHelloReply, PeerBarrier, PeerData, Role
@@ -71,7 +73,7 @@ class PeerLink:
         except BaseException:
             stream.close()
             raise
-        stream.silence = settings.BULK_TIMEOUT
+        stream.silence, stream.slowest = settings.BULK_TIMEOUT, SLOWEST
         return link
 
     def push(self, record: bytes, data: Bytes) -> None:
@@ -192,7 +194,8 @@ class Peers:
         try:
             self._transfer(endpoint, session, record, data)
         except (CallerError, NetworkError, PeerError) as error:
-            _log.warning("no transfer to %s: %s; the client falls back", endpoint, error)
+            text = "no transfer to %s: %s; the client falls back"
+            tell(_log, logging.WARNING, "no_transfer", text, endpoint, error, target=endpoint)
             return False
         return True
 
@@ -210,7 +213,8 @@ class Peers:
         try:
             link = self.open(endpoint, session)
         except (CallerError, NetworkError, PeerError) as error:
-            _log.warning("no way to %s: %s; the client takes its own path", endpoint, error)
+            text = "no way to %s: %s; the client takes its own path"
+            tell(_log, logging.WARNING, "no_way", text, endpoint, error, target=endpoint)
             return None
         try:
             started = time.perf_counter_ns()
@@ -220,7 +224,8 @@ class Peers:
             link.barrier()
             took = time.perf_counter_ns() - first
         except (NetworkError, PeerError) as error:
-            _log.warning("the way to %s broke: %s; the client takes its own path", endpoint, error)
+            text = "the way to %s broke: %s; the client takes its own path"
+            tell(_log, logging.WARNING, "no_way", text, endpoint, error, target=endpoint)
             return None
         finally:
             link.close()
@@ -243,7 +248,8 @@ class Peers:
                 raise  # it is there, and silent: asking again would only double the wait
             except NetworkError as error:
                 # A peer that was restarted since the last transfer: one more try, from scratch.
-                _log.info("the connection to %s was lost (%s), trying a new one", endpoint, error)
+                text = "the connection to %s was lost (%s), trying a new one"
+                tell(_log, logging.INFO, "peer_lost", text, endpoint, error, target=endpoint)
             else:
                 return
         self._push(key, self.open(endpoint, session), record, data)
@@ -267,10 +273,13 @@ class Peers:
             CallerError: the endpoint cannot be read. RefusedError: it may not be dialled.
             NetworkError, PeerError: it cannot be reached, or does not want us.
         """
-        address = self._policy.choose(Endpoint.parse(endpoint))
-        if address is None:
+        addresses = self._policy.allowed(Endpoint.parse(endpoint))
+        if not addresses:
             raise RefusedError("this node may not dial that address (see --allow-peer)")
-        return PeerLink.open(address, session)
+        for address in addresses[:-1]:
+            with contextlib.suppress(NetworkError):  # a name may have addresses of both kinds
+                return PeerLink.open(address, session)
+        return PeerLink.open(addresses[-1], session)
 
     def _take(self, key: tuple[str, int]) -> PeerLink | None:
         """A kept link that is still good; dead ones are closed."""

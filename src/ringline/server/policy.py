@@ -8,7 +8,9 @@ networks (10.0.0.0/8), addresses and host names. Without it the bind address dec
     an address of a private net   private networks
     any other address             any address
 
-A name is resolved once, and the address that was checked is the address that is dialled.
+A name is resolved each time it is dialled, and once: the addresses that were checked are those that
+are dialled. A name that stands in the list is trusted with whatever address it has then; any other
+is only as good as its addresses. ::ffff:10.0.0.1 is 10.0.0.1 on both sides of the comparison.
 """
 
 from __future__ import annotations
@@ -61,29 +63,26 @@ class PeerPolicy:
         networks, names = [], []
         for entry in entries:
             try:
-                networks.append(ipaddress.ip_network(entry, strict=False))
+                networks.append(_plain_network(ipaddress.ip_network(entry, strict=False)))
             except ValueError:
                 if "/" in entry or ":" in entry:
                     raise CallerError(
                         f"--allow-peer {entry!r} is neither a network (10.0.0.0/8), an address nor "
                         "a host name; ports do not belong there"
                     ) from None
-                names.append(entry.lower())
+                names.append(_plain_name(entry))
         return cls(tuple(networks), frozenset(names))
 
-    def choose(self, endpoint: Endpoint) -> Endpoint | None:
-        """The address to dial for an endpoint, or None where the operator allows none of its own.
+    def allowed(self, endpoint: Endpoint) -> list[Endpoint]:
+        """The addresses of an endpoint that may be dialled, in the resolver's order; maybe none.
 
         Raises:
             NetworkError: the name cannot be resolved.
         """
         addresses = resolve(endpoint)
-        if endpoint.host.lower() in self.names:
-            return addresses[0]
-        for address in addresses:
-            if self._allows(address.host):
-                return address
-        return None
+        if _plain_name(endpoint.host) in self.names:
+            return addresses
+        return [address for address in addresses if self._allows(address.host)]
 
     def _allows(self, host: str) -> bool:
         address = _plain(ipaddress.ip_address(host.partition("%")[0]))
@@ -117,6 +116,20 @@ def _implied(bound: Address) -> tuple[Network, ...]:
     if bound.is_loopback:
         return _LOOPBACK
     return private if any(bound in network for network in private) else _ANY
+
+
+def _plain_name(name: str) -> str:
+    """Names are compared without regard to case and to the dot of the root."""
+    return name.lower().removesuffix(".")
+
+
+def _plain_network(network: Network) -> Network:
+    """::ffff:10.0.0.0/104 is 10.0.0.0/8; addresses are compared in their plain form."""
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96:
+        address = _plain(network.network_address)
+        if isinstance(address, ipaddress.IPv4Address):
+            return ipaddress.IPv4Network((address, network.prefixlen - 96))
+    return network
 
 
 def _plain(address: Address) -> Address:

@@ -1,17 +1,21 @@
 """Connections from accept to the end of their handshake.
 
 Nobody is waited for: every socket is non-blocking, and a connection that has not finished HELLO is
-closed at its deadline. Their numbers are bounded. Whoever has finished is handed on and no longer
-ours.
+closed at its deadline. Their numbers are bounded, in all and for each address; who comes when they
+are reached is let in, and whoever waits longest at the address that has most makes room: a client
+needs a round trip to finish, so a flood has to be very fast to push it out, and one from elsewhere
+cannot. Whoever has finished is handed on and no longer ours.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,7 +25,8 @@ from ringline.net.connect import keep_alive
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
 from ringline.server.handshake import Handshake, Stage
-from ringline.server.limits import MOST_HALF_OPEN, MOST_WAITING
+from ringline.server.limits import MOST_HALF_OPEN, MOST_HALF_OPEN_HERE, MOST_WAITING
+from ringline.server.log import tell
 from ringline.wire.extension import ExtHello
 from ringline.wire.frames import error_frame
 
@@ -37,9 +42,10 @@ Admit = Callable[[ExtHello | None, str, socket.socket], None]
 class _Guest:
     """One connection in its handshake."""
 
-    def __init__(self, sock: socket.socket, name: str) -> None:
+    def __init__(self, sock: socket.socket, address: Endpoint) -> None:
         self.sock = sock
-        self.name = name
+        self.name = str(address)
+        self.origin = _origin(address.host)
         self.handshake = Handshake()
         self.deadline = Deadline(settings.HELLO_TIMEOUT)
 
@@ -56,15 +62,23 @@ class Reception:
         listener: the listening socket, ours to close.
         selector: the gatekeeper's; its keys carry the function to call.
         admit: takes over whoever has finished.
+        patience: seconds between HELLO and the first command, 0: any time.
     """
 
     def __init__(
-        self, listener: socket.socket, selector: selectors.BaseSelector, admit: Admit
+        self,
+        listener: socket.socket,
+        selector: selectors.BaseSelector,
+        admit: Admit,
+        *,
+        patience: float,
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._selector = selector
         self._admit = admit
+        self._idle_timeout = patience or None
+        #: by descriptor, in the order of their coming.
         self._guests: dict[int, _Guest] = {}
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
@@ -76,8 +90,11 @@ class Reception:
     def expire(self) -> None:
         """Close those whose deadline has passed."""
         for guest in [guest for guest in self._guests.values() if guest.deadline.passed()]:
-            stage, seconds = guest.handshake.stage.name, settings.HELLO_TIMEOUT
-            _log.warning("%s: closed, no whole %s within %g s", guest.name, stage, seconds)
+            stage, seconds = guest.handshake.stage.name, guest.deadline.seconds
+            text = "%s: closed, no whole %s within %g s"
+            facts = {"client": guest.name, "stage": stage, "seconds": seconds}
+            args = (guest.name, stage, seconds)
+            tell(_log, logging.WARNING, "handshake_timeout", text, *args, **facts)
             self._drop(guest)
 
     def close(self) -> None:
@@ -93,20 +110,22 @@ class Reception:
             except BlockingIOError:
                 return
             except OSError as error:
-                _log.warning("cannot accept a connection (%s)", error)
+                text = "cannot accept a connection (%s)"
+                tell(_log, logging.WARNING, "no_accept", text, error, errno=error.errno)
                 time.sleep(_RECOVERY)
                 return
-            self._receive(sock, str(Endpoint(address[0], address[1])))
+            self._receive(sock, Endpoint(address[0], address[1]))
 
-    def _receive(self, sock: socket.socket, name: str) -> None:
-        half_open = sum(not guest.idle for guest in self._guests.values())
-        if half_open >= MOST_HALF_OPEN:
-            _log.warning("%s: closed, %d connections have not said HELLO yet", name, half_open)
-            sock.close()
-            return
+    def _receive(self, sock: socket.socket, address: Endpoint) -> None:
         sock.setblocking(False)
         keep_alive(sock)
-        guest = _Guest(sock, name)
+        guest = _Guest(sock, address)
+        half_open = [other for other in self._guests.values() if not other.idle]
+        here = [other for other in half_open if other.origin == guest.origin]
+        if len(here) >= MOST_HALF_OPEN_HERE:
+            self._evict(here)
+        elif len(half_open) >= MOST_HALF_OPEN:
+            self._evict(half_open)
         self._guests[sock.fileno()] = guest
         self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, guest))
 
@@ -122,10 +141,12 @@ class Reception:
         except BlockingIOError:
             return
         except ProtocolError as error:
-            _log.warning("%s: not a client, closing: %s", guest.name, error)
+            text = "%s: not a client, closing: %s"
+            tell(_log, logging.WARNING, "not_a_client", text, guest.name, error, client=guest.name)
             self._drop(guest)
         except OSError as error:
-            _log.info("%s: lost in its handshake (%s)", guest.name, error)
+            text = "%s: lost in its handshake (%s)"
+            tell(_log, logging.INFO, "handshake_lost", text, guest.name, error, client=guest.name)
             self._drop(guest)
 
     def _advance(self, guest: _Guest) -> bool:
@@ -143,7 +164,7 @@ class Reception:
         reply = handshake.feed(data)
         if reply:
             guest.sock.send(reply)  # fits an empty send buffer whole
-            guest.deadline = Deadline(None)
+            guest.deadline = Deadline(self._idle_timeout)
             self._make_room()
         return True
 
@@ -153,7 +174,8 @@ class Reception:
         try:
             self._admit(hello, guest.name, guest.sock)
         except RefusedError as error:
-            _log.warning("%s: turned away: %s", guest.name, error)
+            text = "%s: turned away: %s"
+            tell(_log, logging.WARNING, "turned_away", text, guest.name, error, client=guest.name)
             if hello is not None:
                 guest.sock.send(error_frame(error.code, str(error)))
         self._drop(guest)
@@ -165,8 +187,27 @@ class Reception:
         guest.sock.close()
 
     def _make_room(self) -> None:
-        """Idle connections cost little and have no deadline, but their number has a limit."""
+        """Idle connections cost little and may wait for long, but their number has a limit."""
         idle = [guest for guest in self._guests.values() if guest.idle]
         if len(idle) > MOST_WAITING:
-            _log.warning("%s: closed, it said nothing after HELLO and others wait", idle[0].name)
-            self._drop(idle[0])
+            self._evict(idle)
+
+    def _evict(self, crowd: Sequence[_Guest]) -> None:
+        """Close the one that waits longest at the address that most of a crowd come from."""
+        (origin, here), *_ = Counter(guest.origin for guest in crowd).most_common(1)
+        guest = next(guest for guest in crowd if guest.origin == origin)
+        text = "%s: closed, it says nothing and %d connections wait, %d of them from there"
+        facts = {"client": guest.name, "waiting": len(crowd), "from_there": here}
+        args = (guest.name, len(crowd), here)
+        tell(_log, logging.WARNING, "handshake_evicted", text, *args, **facts)
+        self._drop(guest)
+
+
+def _origin(host: str) -> str:
+    """What counts as one address: whoever has one of IPv6 has the 2^64 around it."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))

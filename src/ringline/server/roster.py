@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ringline.errors import RefusedError
 from ringline.server.handover import Handover
 from ringline.server.limits import WARM_PROCESSES
+from ringline.server.log import tell
 from ringline.server.pool import Pool, SessionProcess
 from ringline.wire.commands import EXTENSION_LEVEL
 from ringline.wire.extension import ExtHello, Role
@@ -84,7 +85,10 @@ class Roster:
             self._log_end(live, code)
         else:
             self._pool.remove(process)
-            _log.warning("an idle session process (pid %d) %s", process.pid, _how(code))
+            text = "an idle session process (pid %d) %s"
+            tell(
+                _log, logging.WARNING, "idle_process_end", text, process.pid, _how(code), code=code
+            )
         process.close()
 
     def _begin(self, level: int, client: str, connection: socket.socket) -> None:
@@ -98,7 +102,20 @@ class Roster:
         )
         process = self._start(handover, connection)
         self._live[number] = _Live(number, secret, level, client, process, time.monotonic())
-        _log.info("session %08x begins: %s, level %d, pid %d", number, client, level, process.pid)
+        tell(
+            _log,
+            logging.INFO,
+            "session_begin",
+            "session %08x begins: %s, level %d, pid %d",
+            number,
+            client,
+            level,
+            process.pid,
+            session=f"{number:08x}",
+            client=client,
+            extension_level=level,
+            pid=process.pid,
+        )
 
     def _start(self, handover: Handover, connection: socket.socket) -> SessionProcess:
         """Hand a connection to a new session; an idle process may have died unnoticed."""
@@ -123,7 +140,10 @@ class Roster:
             live.process.hand_over(handover, connection)
         except OSError as error:  # it has just ended, or is too busy to take messages
             raise RefusedError(f"the session takes no more connections ({error})") from None
-        _log.info("session %08x: %s joins as %s", live.number, client, role.name.lower())
+        name, number = role.name.lower(), f"{live.number:08x}"
+        text = "session %s: %s joins as %s"
+        facts = {"session": number, "client": client, "role": name}
+        tell(_log, logging.INFO, "session_join", text, number, client, name, **facts)
 
     def _attachable(self, hello: ExtHello) -> _Live:
         live = self._live.get(hello.session)
@@ -148,18 +168,22 @@ class Roster:
 
     def _log_end(self, live: _Live, code: int) -> None:
         lasted = time.monotonic() - live.began
+        number, last = f"{live.number:08x}", live.process.last_command() or "none"
+        facts = {
+            "session": number,
+            "client": live.client,
+            "seconds": round(lasted, 3),
+            "code": code,
+            "last_command": last,
+            "others": len(self._live),
+        }
         if code == 0:
-            _log.info("session %08x of %s ended after %.1f s", live.number, live.client, lasted)
+            text = "session %s of %s ended after %.1f s"
+            tell(_log, logging.INFO, "session_end", text, number, live.client, lasted, **facts)
             return
-        _log.warning(
-            "session %08x of %s %s after %.1f s; its last command was %s; %d other sessions go on",
-            live.number,
-            live.client,
-            _how(code),
-            lasted,
-            live.process.last_command() or "none",
-            len(self._live),
-        )
+        text = "session %s of %s %s after %.1f s; its last command was %s; %d other sessions go on"
+        args = (number, live.client, _how(code), lasted, last, len(self._live))
+        tell(_log, logging.WARNING, "session_crash", text, *args, **facts)
 
 
 def _how(code: int) -> str:

@@ -17,6 +17,7 @@ from typing import Final
 
 from ringline.errors import CallerError, NetworkError, PeerError, RefusedError
 from ringline.server.limits import MOST_LINKS, MOST_QUEUED
+from ringline.server.log import tell
 from ringline.server.peers import PeerLink, Peers
 
 __all__ = ["Senders"]
@@ -69,9 +70,22 @@ class Senders:
             worker = self._workers.get(key)
             if worker is None:
                 if len(self._workers) >= MOST_LINKS:
-                    raise RefusedError(f"this session sends to {MOST_LINKS} destinations already")
+                    self._retire_one()
                 worker = self._workers[key] = _Worker(self._peers, endpoint, session)
         worker.put(_Parcel(ticket, data, report))
+
+    def _retire_one(self) -> None:
+        """Make room: a node that restarts, or a client that comes anew, is a new destination.
+
+        Raises:
+            RefusedError: all are at work.
+        """
+        dead_first = sorted(self._workers.items(), key=lambda entry: entry[1].connected())
+        for key, worker in dead_first:
+            if worker.retire():
+                del self._workers[key]
+                return
+        raise RefusedError(f"this session sends to {MOST_LINKS} destinations already")
 
     def renew(self, endpoint: str, session: int) -> None:
         """Use a new connection for what comes next: the client does not trust this way any more."""
@@ -82,7 +96,7 @@ class Senders:
 
 
 class _Worker:
-    """Sends parcels to one destination, in order; its thread ends with the process."""
+    """Sends parcels to one destination, in order; its thread ends with the process or before."""
 
     def __init__(self, peers: Peers, endpoint: str, session: int) -> None:
         self._peers = peers
@@ -93,7 +107,7 @@ class _Worker:
         #: guards _queued.
         self._room = threading.Condition()
         self._queued = 0
-        self._parcels: queue.SimpleQueue[_Parcel] = queue.SimpleQueue()
+        self._parcels: queue.SimpleQueue[_Parcel | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=f"to {endpoint}", daemon=True).start()
 
     def put(self, parcel: _Parcel) -> None:
@@ -114,6 +128,20 @@ class _Worker:
             self._queued += max(1, len(parcel.data))
         self._parcels.put(left)
 
+    def connected(self) -> bool:
+        """Whether its link is there and the other end has not closed it."""
+        with self._room:
+            return self._link is not None and self._link.alive()
+
+    def retire(self) -> bool:
+        """End the thread and close the link; False, and nothing else, where something is queued."""
+        with self._room:
+            if self._queued:
+                return False
+            self._queued = MOST_QUEUED  # whoever still has this worker in hand finds it full
+        self._parcels.put(None)
+        return True
+
     def renew(self) -> None:
         """Leave the connection before the next parcel: it may swallow all without an error."""
         self._doubtful = True
@@ -121,11 +149,15 @@ class _Worker:
     def _work(self) -> None:
         while True:
             parcel = self._parcels.get()
+            if parcel is None:
+                if self._link is not None:
+                    self._link.close()
+                return
             try:
                 self._deliver(parcel)
             except (CallerError, NetworkError, PeerError) as error:
                 text = f"cannot send ticket {parcel.ticket.hex()} to {self._endpoint}: {error}"
-                _log.warning("%s", text)
+                tell(_log, logging.WARNING, "not_sent", "%s", text, target=self._endpoint)
                 parcel.report(text)
             except Exception as error:
                 _log.exception("a transfer to %s failed by an error of ours", self._endpoint)

@@ -1,8 +1,13 @@
 """A session process: all that one client owns on this node, and one thread per connection.
 
 It starts idle, with the devices found, and waits for its first connection on the control socket.
-It ends when the last connection of its client is gone (peers do not keep it), or when the
-gatekeeper is gone. Ending is by _exit(): the kernel gives everything back faster than we could.
+It ends when the last connection of its client is gone (peers do not keep it), when the client has
+said nothing for --idle-timeout, or when the gatekeeper is gone. Ending is by _exit(): the kernel
+gives everything back faster than we could.
+
+Silence is that of all connections of the client together, and none of them computing. A client of
+ringline sends a PING each minute where it has nothing else to say. A stock client cannot: where it
+holds buffers it is waiting with a model loaded, and keep-alive alone notices that it is gone.
 
 Threads: the main thread takes new connections from the gatekeeper; each connection has a thread.
 """
@@ -16,6 +21,7 @@ import select
 import signal
 import socket
 import threading
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Final, NoReturn
@@ -30,7 +36,7 @@ from ringline.server.context import Context, Node, Session
 from ringline.server.handover import Handover, receive
 from ringline.server.inbox import Inbox
 from ringline.server.limits import MOST_CONNECTIONS
-from ringline.server.log import speak_as
+from ringline.server.log import speak_as, tell
 from ringline.server.options import DeviceInfo
 from ringline.server.peers import Peers
 from ringline.server.senders import Senders
@@ -108,8 +114,10 @@ class _Host:
             senders=Senders(peers),
             inbox=Inbox(),
         )
-        #: guards _holders and _guests.
+        #: guards _holders, _guests and _clients.
         self._lock = threading.Lock()
+        self._clients: set[Connection] = set()  # those of the client, that hold the session
+        self._stock = False
         self._holders = 0
         self._guests = 0
         self._visitors = 0
@@ -117,18 +125,27 @@ class _Host:
 
     def run(self, handover: Handover, connection: socket.socket) -> None:
         """Serve until the client has left or the gatekeeper is gone."""
-        speak_as(f"ringline serve [session {handover.session:08x}]")
+        number = f"{handover.session:08x}"
+        speak_as(f"ringline serve [session {number}]", session=number, client=handover.client)
+        self._stock = handover.level == 0
         self._admit(handover, connection)
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(self._over, select.POLLIN)
         while True:
-            ready = {descriptor for descriptor, _ in poller.poll()}
+            patience = self._patience()
+            if patience is not None and patience <= 0:
+                self._dismiss()
+                return
+            milliseconds = None if patience is None else int(patience * 1000) + 1
+            ready = {descriptor for descriptor, _ in poller.poll(milliseconds)}
             if self._over in ready:
                 return
+            if not ready:
+                continue
             more = receive(self._control)
             if more is None:
-                _log.warning("the gatekeeper is gone, ending")
+                tell(_log, logging.WARNING, "orphan", "the gatekeeper is gone, ending")
                 return
             self._admit(*more)
 
@@ -141,9 +158,32 @@ class _Host:
             room = self._holders + self._guests < MOST_CONNECTIONS
             if room:
                 self._count(holds, 1)
+            if room and holds:
+                self._clients.add(connection)
         serve = self._serve if room else self._turn_away
         name = f"{handover.role.name.lower()} {handover.client}"
         threading.Thread(target=serve, args=(connection, handover), name=name, daemon=True).start()
+
+    def _patience(self) -> float | None:
+        """Seconds that the client may still be silent; None: as long as it likes."""
+        limit = self._session.node.options.idle_timeout
+        if not limit:
+            return None
+        with self._lock:
+            since = [connection.idle_since for connection in self._clients]
+        if None in since or (self._stock and len(self._session.registry)):
+            return limit
+        return limit - (time.monotonic() - max(filter(None, since), default=time.monotonic()))
+
+    def _dismiss(self) -> None:
+        """The client has been silent for too long."""
+        limit = self._session.node.options.idle_timeout
+        reason = f"the client has said nothing for {limit:g} s (--idle-timeout): its session ends"
+        with self._lock:
+            clients = list(self._clients)
+        for connection in clients:
+            connection.dismiss(reason)
+        tell(_log, logging.WARNING, "idle", reason, seconds=limit)
 
     def _turn_away(self, connection: Connection, _: Handover) -> None:
         connection.turn_away(
@@ -157,6 +197,7 @@ class _Host:
         finally:
             with self._lock:
                 self._count(handover.role is not Role.PEER, -1)
+                self._clients.discard(connection)
                 over = self._holders == 0
             if over:
                 os.write(self._tell_over, b"x")

@@ -6,6 +6,7 @@ import logging
 
 from ringline.server.context import Context
 from ringline.server.limits import MOST_HEAP
+from ringline.server.log import tell
 from ringline.wire.messages import AllocBuffer, BufferClear, BufferGetBase, FreeBuffer, Message
 
 _log = logging.getLogger(__name__)
@@ -25,7 +26,9 @@ def alloc_buffer(request: AllocBuffer, context: Context) -> Message:
         buffer.clear(0)
     added = context.registry.add(request.device, buffer) if buffer else None
     if added is None:
-        _log.warning("no room for %d bytes on device %s", request.size, device.name)
+        text = "no room for %d bytes on device %s"
+        facts = {"size": request.size, "device": device.name}
+        tell(_log, logging.WARNING, "no_room", text, request.size, device.name, **facts)
         return _NO_ROOM
     return AllocBuffer.Reply(added.handle, added.size)
 
