@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from tests.peers import processes
 from tests.peers.tripwire import tripwire_environment
 
 Ids = dict[str, list[int]]
+
+# Who starts the tests in the background (nohup, a shell's &) has them ignore Ctrl-C, and so has
+# every command that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

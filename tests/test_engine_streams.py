@@ -98,7 +98,7 @@ def test_two_stages_get_two_groups_and_the_balanced_split(model_path, endpoints)
     with Ring(endpoints["r"][:2]) as ring:
         placed = ring.place(model_path, n_threads=1)
         with Engine(ring, placed, parallel=4, n_ctx=1024) as engine:
-            assert [stage.n_layers for stage in engine.stages] == [22, 9]
+            assert [stage.n_layers for stage in engine.stages] == [18, 13]
             assert engine.capacity.describe() == (
                 "4 requests at once in 2 groups, 256 tokens of context each; "
                 "their KV cache takes 23.6 MB"

@@ -85,10 +85,12 @@ def test_the_traffic_of_both_paths_is_shown_with_the_same_text(model_path):
         done.stdout,
         re.MULTILINE,
     )
-    (hub, direct) = shown
-    assert (hub[0], direct[0]) == ("hub", "direct")
-    for directly, through_us in zip(direct[1:3], hub[1:3], strict=True):
-        assert int(directly.replace(",", "")) < int(through_us.replace(",", ""))
+    (hub, direct, thin) = shown
+    assert (hub[0], direct[0], thin[0]) == ("hub", "direct", "thin")
+    for better, worse in [(direct, hub), (thin, direct)]:
+        for less, more in zip(better[1:3], worse[1:3], strict=True):
+            assert int(less.replace(",", "")) < int(more.replace(",", ""))
     assert "'GET_TENSOR': 3.0" in hub[3]
     assert "'COPY_TENSOR_TO': 2.0" in direct[3]
-    assert hub[4] == direct[4] == repr(local_text(model_path, "Water boils because", 24))
+    assert "'SAMPLE': 1.0" in thin[3]
+    assert hub[4] == direct[4] == thin[4] == repr(local_text(model_path, "Water boils because", 24))
