@@ -1,4 +1,4 @@
-"""What a decode step costs the coordinator: everything through it, hidden states past it, token ids.
+"""What a step costs the coordinator: all through it, hidden states past it, token ids alone.
 
 Run: python examples/traffic.py MODEL.gguf
 """
