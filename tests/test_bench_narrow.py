@@ -36,7 +36,7 @@ def test_arms_run_over_the_whole_link_and_the_narrow_one_and_nothing_is_left(tmp
     found = report.as_json()
     assert [arm["name"] for arm in found["arms"]] == ["thin", "hub"]
     assert all(arm["free_tok_s"] > 0 and arm["narrow_tok_s"] > 0 for arm in found["arms"])
-    # 8 kB of logits a token: the link lets 15 of them through in a second, however fast all else is.
+    # 8 kB of logits a token: the link lets 15 of them a second through, however fast the rest is.
     assert found["arms"][1]["narrow_tok_s"] < 20
     assert found["rate"] == "1mbit"
 
