@@ -204,6 +204,25 @@ def rows(step):
     return [(run.slot, len(run.tokens)) for run in step.runs]
 
 
+def test_a_chunk_of_a_prompt_is_whole_pieces():
+    simulation = play(3, budget=12, prompt_budget=22, piece=4)
+    simulation.submit(range(30), 20)
+    assert [rows(simulation.step()) for _ in range(2)] == [[(0, 20)], [(0, 10)]]
+    simulation.submit(range(100, 130), 5)
+    # Beside a text one token goes with it in the first piece.
+    steps = [rows(simulation.step()) for _ in range(4)]
+    assert steps == [[(0, 1), (1, 9)]] * 3 + [[(0, 1), (1, 3)]]
+
+
+def test_a_prompt_that_goes_on_shares_no_step_with_another_prompt():
+    simulation = play(3, budget=12, prompt_budget=10, piece=4)
+    simulation.submit(range(30), 5)
+    simulation.submit(range(100, 130), 5)
+    assert [rows(simulation.step()) for _ in range(3)] == [[(0, 8)]] * 3
+    # The last six leave room for a part of the next.
+    assert rows(simulation.step()) == [(0, 6), (1, 4)]
+
+
 def test_a_long_prompt_goes_beside_the_streams_in_chunks():
     simulation = play(3, budget=5)
     simulation.submit([1, 2], 20)

@@ -82,8 +82,8 @@ class Engine:
             n_ubatch: most tokens that are computed at once; None: 64 where there are several
                 stages, so that the pieces of a step keep all of them busy, else 512.
             step_tokens: most tokens of a step in which a text is under way, which bounds what the
-                others' prompts add to the time of its next token. None: 128, or twice the slots of
-                a group.
+                others' prompts add to the time of its next token. None: 128 of a prompt, and one
+                of each slot of a group.
             queue: most requests that wait; None: any number.
             step_deadline: seconds in one step after which the log says who is waited for.
 
@@ -236,8 +236,11 @@ class Engine:
 
 
 def _step_tokens(share: Capacity) -> int:
-    """The default for a step in which a text is under way: prompts have half of it at the least."""
-    return max(STEP_TOKENS, 2 * max(share.slots))
+    """The default for a step in which a text is under way: prompts have half of it at the least.
+
+    One token of each slot and one of the prompt make its first piece, see Scheduler.
+    """
+    return STEP_TOKENS + 1 + max(share.slots)
 
 
 def _measured(share: Capacity, facts: Sequence[GroupFacts], model: Model) -> Capacity:

@@ -81,8 +81,9 @@ class Scheduler(Generic[TaskT]):
         prompts = [slot for slot in busy if _is_in(slot, TaskState.PROMPT)]
         for slot in sorted(prompts, key=_arrival):
             if left > 0:
-                runs.append(self._chunk(slot, left))
-                left -= len(runs[-1].tokens)
+                runs.append(self._chunk(slot, left, beside=bool(runs)))
+                # A prompt that goes on takes the rest of the step, whole pieces or not.
+                left = left - len(runs[-1].tokens) if runs[-1].logits else 0
         if not runs:
             return None
         # libllama decodes neighbouring sequences together where they stand in ascending order.
@@ -140,11 +141,24 @@ class Scheduler(Generic[TaskT]):
         assert slot.task is not None
         return Run(slot.index, slot.task, (slot.task.token,), len(slot.cached), logits=True)
 
-    def _chunk(self, slot: Slot[TaskT], n_most: int) -> Run[TaskT]:
+    def _chunk(self, slot: Slot[TaskT], n_most: int, *, beside: bool) -> Run[TaskT]:
         assert slot.task is not None
         done, prompt = len(slot.cached), slot.task.prompt
+        if len(prompt) - done > n_most:
+            n_most = self._whole_pieces(n_most, beside=beside)
         tokens = prompt[done : done + n_most]
         return Run(slot.index, slot.task, tokens, done, logits=done + len(tokens) == len(prompt))
+
+    def _whole_pieces(self, n_tokens: int, *, beside: bool) -> int:
+        """As many of these tokens as fill whole pieces, if that is one at least.
+
+        ggml's attention on a CPU is several times slower for a piece of fewer than 64 rows. Beside
+        other sequences libllama takes one token of each into the first piece, and then goes on with
+        the longest.
+        """
+        first, piece = int(beside), self.limits.piece
+        n_pieces = (n_tokens - first) // piece if piece else 0
+        return n_pieces * piece + first if n_pieces else n_tokens
 
     def _trims(self, group: int, runs: Sequence[Run[TaskT]]) -> tuple[tuple[int, int], ...]:
         slots = [self.groups[group].slots[run.slot] for run in runs]
