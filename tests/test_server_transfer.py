@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from ringline.wire.tensor import Tensor
 from tests.peers.dead_ends import refusing_endpoint
 from tests.peers.forwarder import forwarder
 from tests.peers.processes import Peer, ringline_node
-from tests.server_client import Client, floats
+from tests.server_client import Client, floats, session_of, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +142,11 @@ def test_the_log_of_the_source_says_why_it_did_not_work(nodes, source, destinati
 
 def test_a_session_that_is_gone_is_answered_0(nodes, source):
     src = source.alloc(64).vector(1, 16)
-    with Client.extended(nodes[1].endpoint) as gone:
+    with session_of(nodes[1]) as (gone, pid):
         dst = gone.alloc(64).vector(2, 16)
         assert copy(source, src, dst, 64, nodes[1].endpoint) == 1
+    # Until its process has ended the session takes what comes, which is as good.
+    wait_for("the session's end", lambda: not Path(f"/proc/{pid}").exists())
     assert copy(source, src, dst, 64, nodes[1].endpoint) == 0
     source.ping()
 
