@@ -145,6 +145,11 @@ CLIENT_HARM = [
     (Command.GET_TENSOR, 4, Harm.DEAF),
     (Command.GET_TENSOR, 4, Harm.SWALLOW),
     (Command.SET_TENSOR, 200, Harm.DEAF),
+    (Command.STEP, 1, Harm.CUT_INSIDE),
+    (Command.STEP, 4, Harm.CUT),
+    (Command.STEP, 4, Harm.HALF_CLOSE),
+    (Command.STEP, 4, Harm.DEAF),
+    (Command.STEP, 4, Harm.SWALLOW),
 ]
 
 
@@ -154,8 +159,10 @@ CLIENT_HARM = [
     ids=[f"{c.name}-{n}-{h.name.lower()}" for c, n, h in CLIENT_HARM],
 )
 def test_a_broken_way_to_a_node_is_one_sentence_with_node_command_and_cause(
-    command, count, harm, peers, model_path
+    command, count, harm, peers, model_path, monkeypatch
 ):
+    """Without the parts of level 5 each command goes by itself, with them a step is one."""
+    monkeypatch.setenv("RINGLINE_PARTS", "all" if command is Command.STEP else "none")
     fault = Fault(roles=CLIENT, harm=harm, command=command, count=count)
     with lossy(peers[1].endpoint, fault) as proxy:
         with pytest.raises(NetworkError) as failure:
