@@ -17,7 +17,7 @@ from ringline.wire.frames import REQUEST_HEADER, ErrorCode
 from ringline.wire.tensor import Tensor
 from tests.peers.dead_ends import deaf_endpoint, refusing_endpoint
 from tests.peers.forwarder import forwarder
-from tests.peers.process_tree import watched
+from tests.peers.process_tree import descendants, watched
 from tests.peers.processes import Peer, patience, ringline_node
 from tests.raw_nodes import endpoint_of, raw_node, read_banner
 from tests.rendezvous_sides import (
@@ -226,7 +226,11 @@ def test_a_target_that_was_restarted_on_its_port_is_sent_to_again(source):
                     receive(target.client, target.tensor, ticket)
                     assert target.client.read(target.tensor, 64) == NEW
                 stale = target
-            node.kill()
+                pids = descendants(node.process.pid)
+            with watched(pids) as processes:
+                node.kill()
+                # Until its process has ended the session takes what comes, which is as good.
+                assert all(process.wait_gone(10) for process in processes)
         assert_cannot_send(source, stale)
 
 
