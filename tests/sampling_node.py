@@ -11,10 +11,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
 from ringline.ggml.devices import find_devices
+from ringline.llama.vocabulary import vocabulary_header
 from ringline.net.endpoint import Endpoint
 from ringline.net.stream import Stream
 from ringline.server.buffers import Registry
@@ -135,3 +137,12 @@ def local_session() -> Iterator[LocalSession]:
         yield session
     finally:
         session.close()
+
+
+@contextmanager
+def vocabulary_session(model: Path) -> Iterator[LocalSession]:
+    """A session that has the vocabulary of a model's file."""
+    with local_session() as session:
+        with session.connect() as client:
+            client.vocabulary(vocabulary_header(model))
+        yield session

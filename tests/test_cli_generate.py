@@ -98,7 +98,7 @@ def test_without_level_5_the_logits_come_back(small, nodes, greedy):
 def test_a_part_that_does_not_exist_is_refused(small, nodes):
     env = {"RINGLINE_PARTS": "logits"}
     done = ringline("generate", "-m", small, "--rpc", nodes, "-p", PROMPT, env=env)
-    assert "logits is no part of level 5" in done.error
+    assert "RINGLINE_PARTS: logits must be one of all, none, codec, rows" in done.error
 
 
 @pytest.mark.parametrize(

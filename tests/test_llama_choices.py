@@ -5,23 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import make_model
-from make_model import ModelSpec
 from ringline.errors import CallerError, LibraryError, NoTokenError
-from ringline.llama.batch import Batch
-from ringline.llama.context import Context
-from ringline.llama.model import Model
 from ringline.llama.sampler import Sampler, SamplingParams
+from tests.small_context import small_context
 
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory):
     """A context that has decoded three tokens."""
-    path = make_model.make_model(tmp_path_factory.mktemp("small") / "small.gguf", ModelSpec())
-    with Model.load(path) as model, Context(model, n_ctx=256, n_threads=1) as opened:
-        batch = Batch(3)
-        batch.add_run([5, 6, 7], 0, logits_last=True)
-        opened.decode(batch)
+    with small_context(tmp_path_factory.mktemp("small")) as opened:
         yield opened
 
 

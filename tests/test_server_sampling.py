@@ -15,7 +15,6 @@ from ringline.llama.batch import Batch
 from ringline.llama.context import Context
 from ringline.llama.model import Model
 from ringline.llama.sampler import Sampler, SamplingParams
-from ringline.llama.vocabulary import vocabulary_header
 from ringline.server import kept_rows, sampling
 from ringline.server.handlers import HANDLERS
 from ringline.wire.commands import Command
@@ -30,7 +29,7 @@ from ringline.wire.sampling import (
     Status,
 )
 from tests.peers.processes import run_python
-from tests.sampling_node import local_session
+from tests.sampling_node import vocabulary_session
 
 WIDTH = 512
 N_ROWS = 24
@@ -88,9 +87,7 @@ def rows(context):
 @pytest.fixture(scope="module")
 def session(model_file):
     """A session that has the model's vocabulary."""
-    with local_session() as session:
-        with session.connect() as client:
-            client.vocabulary(vocabulary_header(model_file))
+    with vocabulary_session(model_file) as session:
         yield session
 
 

@@ -14,7 +14,7 @@ from ringline.llama.vocabulary import vocabulary_header
 from ringline.server import vocabulary
 from ringline.wire.extension import Role
 from ringline.wire.sampling import Status, VocabularyPart
-from tests.sampling_node import local_session
+from tests.sampling_node import local_session, vocabulary_session
 
 WIDTH = 512
 GREEDY = SamplingParams(temperature=0).as_json()
@@ -34,9 +34,7 @@ def rows():
 @pytest.fixture
 def session(model_file):
     """A session that has the model's vocabulary."""
-    with local_session() as session:
-        with session.connect() as client:
-            client.vocabulary(vocabulary_header(model_file))
+    with vocabulary_session(model_file) as session:
         yield session
 
 

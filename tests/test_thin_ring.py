@@ -17,8 +17,11 @@ from ringline import Ring
 from ringline.client.counters import Traffic
 from ringline.client.thin import Parts
 from ringline.engine.ring_context import RingContext
+from ringline.llama.batch import Batch
+from ringline.llama.choice import Wanted
 from ringline.llama.context import Context
 from ringline.llama.model import Model
+from ringline.llama.sampler import Sampler, SamplingParams
 from tests.peers.processes import ringline_node, stock_server
 from tests.thin_rows import N_CTX, Rows, Told
 
@@ -114,3 +117,41 @@ def test_a_node_without_level_5_in_the_ring_takes_the_older_way(nodes, models, s
         assert said == said_here("llama", 8)
         assert "SET_ROWS" not in traffic.commands
         assert "SAMPLE" in traffic.commands
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_prompt_of_many_pieces_says_the_same(nodes, models, count):
+    """50 pieces, whose results nobody waits for in between."""
+    batch = Batch(400)
+    batch.add_run([300 + place % 100 for place in range(400)], 0, logits_last=True)
+    few = {"n_ctx": 512, "n_batch": 512, "n_ubatch": 8, "n_seq_max": 1, "n_threads": 1}
+    told = []
+    with Ring(nodes[:count]) as ring, Ring() as here:
+        for one in (here, ring):
+            with (
+                one.place(models["llama"], devices=one.devices, repack=False) as placed,
+                RingContext(placed.model, placed.remote, **few) as context,
+                Sampler(placed.model, SamplingParams(temperature=0.0)) as sampler,
+            ):
+                told.append(context.step(batch, [Wanted(-1, sampler, 5)])[0])
+    assert told[0].token == told[1].token
+    assert told[0].logprobs.logprobs.tolist() == told[1].logprobs.logprobs.tolist()
+
+
+def test_a_model_that_takes_the_place_of_another_brings_its_own_table(nodes, tmp_path):
+    """Its embedding table may lie where that of the closed model lay, with the same shape."""
+    specs = [ModelSpec(layers=2, type="q8_0", seed=seed) for seed in (1, 2, 3)]
+    paths = [make_model.make_model(tmp_path / f"{spec.seed}.gguf", spec) for spec in specs]
+    with Ring(nodes, parts=Parts.all()) as ring:
+        for path in paths:
+            with (
+                Model.load(path, repack=False) as model,
+                Context(model, **sizes(2), n_threads=1) as context,
+            ):
+                expected = Rows(context, 2).run(2)
+            with (
+                ring.place(path, devices=ring.devices, tensor_split=[2, 1], repack=False) as placed,
+                RingContext(placed.model, placed.remote, **sizes(2), n_threads=1) as context,
+            ):
+                assert Rows(context, 2).run(2) == expected
+        assert Traffic.total(ring.remote.counters.nodes.values()).commands["SET_ROWS"] > 0

@@ -18,7 +18,7 @@ from enum import Enum, auto
 
 from ringline.wire.commands import Command
 from tests.peers.processes import patience
-from tests.peers.recorder import REQUEST_HEAD
+from tests.peers.recorder import REQUEST_HEAD, read_exact
 
 #: what an EXT_HELLO says of who speaks; a stock client says nothing.
 ROLES = ("client", "attach", "peer")
@@ -133,10 +133,10 @@ class _Way:
         """From whoever speaks to the node, frame by frame."""
         with suppress(OSError, EOFError):
             while True:
-                head = _read(self.client, REQUEST_HEAD.size)
+                head = read_exact(self.client, REQUEST_HEAD.size)
                 command, size = REQUEST_HEAD.unpack(head)
                 if command == Command.EXT_HELLO:
-                    body = _read(self.client, size)
+                    body = read_exact(self.client, size)
                     self.role = ROLES[body[1]]
                     head, size = head + body, 0
                 if not self._frame(command, head, size):
@@ -167,7 +167,7 @@ class _Way:
         self._pass(self.node, head[:keep], whole)
         left = keep - len(head)
         while left > 0:
-            piece = _read(self.client, min(left, _BULK))
+            piece = read_exact(self.client, min(left, _BULK))
             self._pass(self.node, piece, whole)
             left -= len(piece)
         return self._after(harm)
@@ -204,17 +204,6 @@ class _Way:
         for index in range(fine):
             sink.send(data[index : index + 1])
         sink.sendall(data[fine:])
-
-
-def _read(stream: socket.socket, size: int) -> bytes:
-    data = bytearray(size)
-    view, filled = memoryview(data), 0
-    while filled < size:
-        count = stream.recv_into(view[filled:])
-        if count == 0:
-            raise EOFError
-        filled += count
-    return bytes(data)
 
 
 @contextmanager

@@ -144,11 +144,12 @@ def read_frame(stream: socket.socket, head: struct.Struct) -> bytes:
     Raises:
         EOFError: the stream ends before the frame does.
     """
-    start = _read_exact(stream, head.size)
-    return start + _read_exact(stream, head.unpack(start)[-1])
+    start = read_exact(stream, head.size)
+    return start + read_exact(stream, head.unpack(start)[-1])
 
 
-def _read_exact(stream: socket.socket, size: int) -> bytes:
+def read_exact(stream: socket.socket, size: int) -> bytes:
+    """Read `size` bytes; EOFError where the stream ends before."""
     data = bytearray(size)
     view, filled = memoryview(data), 0
     while filled < size:

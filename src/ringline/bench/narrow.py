@@ -119,7 +119,8 @@ def _run_arms(
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdin is not None and process.stdout is not None  # noqa: PT018
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             for line in map(str.strip, process.stdout):
                 if line in (LIMIT, FREE):

@@ -64,7 +64,7 @@ def measure_arm(arm: Arm, model: FilePath, nodes: list[str], streams: int) -> di
     """
     n_ctx = streams * 256
     with (
-        Ring(nodes, path=Path(arm.path), parts=Parts.parse(arm.parts)) as ring,
+        Ring(nodes, path=Path(arm.path), parts=Parts.parse(arm.parts, arm.name)) as ring,
         ring.place(model, n_ctx=n_ctx, n_threads=1) as placed,
     ):
         rates = []

@@ -6,6 +6,7 @@ limit is a token bucket (tc-tbf) at both ends, so both directions have it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -73,7 +74,7 @@ class Link:
         """
         for namespace, end in self._ends.items():
             inside = [*self.command(namespace), "tc", "qdisc"]
-            subprocess.run([*inside, "del", "dev", end, "root"], capture_output=True, check=False)
+            _try([*inside, "del", "dev", end, "root"])  # there may be no limit yet
             if rate is not None:
                 bucket = ["tbf", "rate", rate, "burst", _BURST, "latency", _LATENCY]
                 _run([*inside, "add", "dev", end, "root", *bucket])
@@ -81,7 +82,7 @@ class Link:
     def close(self) -> None:
         """Remove the namespaces, and with them the link; may be called again."""
         for namespace in self._ends:
-            subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
+            _try(["ip", "netns", "del", namespace])
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +102,12 @@ class Link:
             _run([*inside, "addr", "add", f"{address}/30", "dev", end])
             _run([*inside, "link", "set", end, "up"])
             _run([*inside, "link", "set", "lo", "up"])
+
+
+def _try(command: Sequence[str]) -> None:
+    """Run what may fail: what it undoes may not be there."""
+    with contextlib.suppress(LibraryError):
+        _run(command)
 
 
 def _run(command: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +17,6 @@ from ringline.cli.lists import distinct, numbers, words
 from ringline.cli.tables import figures_table, print_table
 from ringline.client.thin import Parts
 from ringline.engine.demo_model import ensure_demo_model
-from ringline.errors import CallerError
 
 __all__ = ["accounting"]
 
@@ -80,21 +78,7 @@ def accounting(
 def _parts(text: str | None) -> list[Parts] | None:
     if text is None:
         return None
-    return list(dict.fromkeys(_one_set(text, entry) for entry in words(text)))
-
-
-def _one_set(text: str, entry: str) -> Parts:
-    """The parts that one entry of the list names."""
-    if entry in ("all", "none"):
-        return Parts.all() if entry == "all" else Parts.none()
-    known = [field.name for field in dataclasses.fields(Parts)]
-    names = [name.strip() for name in entry.split("+")]
-    for name in names:
-        if name not in known:
-            raise CallerError(
-                f"--parts {text}: {name} must be one of all, none, {', '.join(known)}"
-            )
-    return Parts(**{name: name in names for name in known})
+    return list(dict.fromkeys(Parts.parse(entry, f"--parts {text}") for entry in words(text)))
 
 
 def _print(report: AccountingReport) -> None:

@@ -71,9 +71,9 @@ class Connection:
         self.replies.extended = level > 0
 
     @property
-    def encodes(self) -> bool:
-        """Whether steps are encoded."""
-        return self._outbox.encoder is not None
+    def gathers_graphs(self) -> bool:
+        """Whether a graph may wait for what follows: steps are encoded and no other one waits."""
+        return self._outbox.encoder is not None and self._outbox.graphs <= 1
 
     def encode_steps(self) -> None:
         """From here on, what the codec of level 5 accepts goes as STEP."""

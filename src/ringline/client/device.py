@@ -157,7 +157,8 @@ class RemoteDevice:
         """Send a graph, with what is queued before it; the node's last one is only named.
 
         It is sent at once: the node computes while we prepare the next stage. Where steps are
-        encoded, what follows makes one message with it: the transfer to the next stage, or a read.
+        encoded, what follows makes one message with it: the transfer to the next stage, a read, or
+        the next piece of a prompt.
         """
         connection = self.node.connection
         if not self._recompute(connection, graph_uid(graph)):
@@ -165,7 +166,7 @@ class RemoteDevice:
             with connection.lock:
                 connection.queue(Command.GRAPH_COMPUTE, body)
                 connection.graphs[self.facts.index] = (graph_uid(graph), self.node.generation)
-        if not connection.encodes:
+        if not connection.gathers_graphs:
             connection.flush()
 
     def _recompute(self, connection: Connection, uid: int) -> bool:

@@ -7,15 +7,17 @@ Without an encoder each is a frame of its own. With one, whatever it accepts bec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ringline.client.counters import Traffic
 from ringline.wire.commands import Command
 from ringline.wire.frames import REQUEST_HEADER
 from ringline.wire.thin import Encoder
+from ringline.wire.thin.layouts import MOST_COMMANDS
 
 __all__ = ["Entry", "Outbox"]
 
+_GRAPHS: Final = frozenset({Command.GRAPH_COMPUTE, Command.GRAPH_RECOMPUTE})
 Bytes = bytes | bytearray | memoryview
 
 
@@ -32,11 +34,13 @@ class Outbox:
 
     Attributes:
         size: bytes that wait, as frames of their own would take them.
+        graphs: how many graphs wait.
         encoder: makes a STEP of what it accepts; None: nothing is encoded.
     """
 
     def __init__(self, traffic: Traffic) -> None:
         self.size = 0
+        self.graphs = 0
         self.encoder: Encoder | None = None
         self._traffic = traffic
         self._entries: list[Entry] = []
@@ -49,11 +53,12 @@ class Outbox:
         size = sum(map(len, parts))
         self._entries.append(Entry(command, parts, size))
         self.size += REQUEST_HEADER.size + size
+        self.graphs += command in _GRAPHS
         return size
 
     def take(self) -> list[Entry]:
         """Take everything out."""
-        entries, self._entries, self.size = self._entries, [], 0
+        entries, self._entries, self.size, self.graphs = self._entries, [], 0, 0
         return entries
 
     def frames(self, entries: Sequence[Entry]) -> list[Bytes]:
@@ -64,12 +69,14 @@ class Outbox:
         parts: list[Bytes] = []
         step: list[Entry] = []
         for entry in entries:
-            if encoder.accepts(entry.command, entry.size):
+            fits = encoder.accepts(entry.command, entry.size)
+            if not fits or len(step) == MOST_COMMANDS:
+                parts += self._step(encoder, step)
+                step = []
+            if fits:
                 step.append(entry)
-                continue
-            parts += self._step(encoder, step)
-            step = []
-            parts += self._frame(entry)
+            else:
+                parts += self._frame(entry)
         return parts + self._step(encoder, step)
 
     def _frame(self, entry: Entry) -> list[Bytes]:

@@ -50,7 +50,7 @@ class RemoteDevices:
             LibraryError: the local ggml cannot be used.
         """
         self.counters = Counters()
-        self.parts = parts or Parts.parse(level_5_parts())
+        self.parts = parts or Parts.parse(level_5_parts(), "RINGLINE_PARTS")
         self.failures = Failures()
         self.nodes: list[Node] = []
         self._registry: Registry | None = None

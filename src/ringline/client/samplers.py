@@ -15,6 +15,7 @@ from ringline.llama.choice import Choice, Wanted
 from ringline.llama.logprobs import RowLogprobs
 from ringline.llama.sampler import Sampler
 from ringline.wire.sampling import (
+    MOST_REASON,
     TOP,
     Sample,
     Sampled,
@@ -32,8 +33,8 @@ __all__ = ["RemoteSamplers"]
 
 _log = logging.getLogger(__name__)
 
-#: bytes of a reply beyond its tokens and logprobs: reasons why samplers are broken.
-_MOST_REASONS: Final = 1 << 20
+#: bytes of a reply for each row: its token and logprob, or why its sampler is broken.
+_MOST_OF_A_ROW: Final = 8 + 4 + MOST_REASON
 #: bytes of a vocabulary in one message.
 _PART: Final = 1 << 20
 
@@ -91,7 +92,7 @@ class RemoteSamplers:
 
     def _ask(self, rows: Sequence[int], numbers: Sequence[int], tops: Sequence[int]) -> bytes:
         request = Sample(self._step, rows, numbers, tops)
-        most = _MOST_REASONS + sum(8 + TOP.itemsize * max(0, top) for top in tops)
+        most = sum(_MOST_OF_A_ROW + TOP.itemsize * max(0, top) for top in tops)
         self._answered = False
         raw = self._node.connection.call(request.COMMAND, request.pack(), size=None, most=most)
         self._answered = True

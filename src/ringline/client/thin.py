@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -38,19 +39,21 @@ class Parts:
         return cls(codec=False, rows=False, sampling=False)
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `all`, `none`, or names with commas between them.
+    def parse(cls, text: str, where: str) -> Self:
+        """Read `all`, `none`, or names with commas or + between them.
+
+        Args:
+            text: the words.
+            where: what they were given as, for the error.
 
         Raises:
             CallerError: a name is none of ours.
         """
         known = [field.name for field in fields(cls)]
-        names = [name.strip() for name in text.split(",") if name.strip()]
-        if names == ["all"]:
-            return cls.all()
-        if names == ["none"]:
-            return cls.none()
+        names = [name.strip() for name in re.split("[,+]", text) if name.strip()]
+        if names in (["all"], ["none"]):
+            return cls.all() if names == ["all"] else cls.none()
         for name in names:
             if name not in known:
-                raise CallerError(f"{name} is no part of level 5: write all, none or {known}")
+                raise CallerError(f"{where}: {name} must be one of all, none, {', '.join(known)}")
         return cls(**{name: name in names for name in known})

@@ -139,17 +139,17 @@ class RingContext(Context):
             choices = self._samplers.choose(rows, wanted)
         except TransferError as error:
             self._lane.fail(error)
-        kept.count = 0
+        self._lane.kept = None  # the step is over
         self._check_nodes()
         return choices
 
     def _check_nodes(self) -> None:
         """Raise what the nodes say; while rows are kept the step is still on its way."""
         kept = self._lane.kept
-        if kept is None or not kept.count:
-            self._remote.check()
-        else:
+        if kept is not None and kept.count:
             self._remote.failures.check()
+        else:
+            self._remote.check()
 
     def bound(self) -> AbstractContextManager[None]:
         """Bind the lane to this thread: for reading logits, which may ask the nodes as well."""

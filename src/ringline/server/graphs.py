@@ -64,7 +64,13 @@ class LaidOut:
         return graph if graph is not None and graph.usable(registry) else None
 
     def add(self, source: object, graph: StoredGraph) -> None:
-        """Remember a graph. Its source is kept alive, or another object could get its id."""
+        """Remember a graph. Its source is kept alive, or another object could get its id.
+
+        The codec gives bytes, of which it keeps a bounded number itself; a large frame of its own
+        is read into a bytearray, never comes again as the same object, and is not kept.
+        """
+        if not isinstance(source, bytes):
+            return
         self._graphs.pop(id(source), None)
         while len(self._graphs) >= _MOST_LAID_OUT:
             del self._graphs[next(iter(self._graphs))]

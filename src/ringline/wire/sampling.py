@@ -19,6 +19,7 @@ from ringline.wire.commands import Command
 from ringline.wire.messages import Request, Result
 
 __all__ = [
+    "MOST_REASON",
     "TOP",
     "KeepRows",
     "ReadKept",
@@ -37,7 +38,7 @@ TOP: Final = np.dtype([("token", "<i4"), ("logprob", "<f4")])
 _LOGPROB: Final = struct.Struct("<f")
 _LENGTH: Final = struct.Struct("<I")
 #: why a sampler is broken is cut at so many bytes.
-_MOST_REASON: Final = 4096
+MOST_REASON: Final = 4096
 
 
 def _no_top() -> NDArray[np.void]:
@@ -225,7 +226,7 @@ def pack_sampled(found: Sequence[Sampled]) -> bytes:
             parts += [_LOGPROB.pack(one.logprob), one.top.tobytes()]
     for one in found:
         if one.token == Status.BROKEN:
-            reason = one.reason.encode("utf-8", "replace")[:_MOST_REASON]
+            reason = one.reason.encode("utf-8", "replace")[:MOST_REASON]
             parts += [_LENGTH.pack(len(reason)), reason]
     return b"".join(parts)
 

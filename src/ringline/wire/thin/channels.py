@@ -7,6 +7,7 @@ Both are exact: they depend on the values before and on nothing else, at both en
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import IntEnum
 from typing import Final
 
@@ -42,7 +43,7 @@ class Base(IntEnum):
     ZERO = 2
 
 
-class Channel:
+class Channel(ABC):
     """One place. `base` is the predictor used last.
 
     The rest belongs to the encoder alone: for how many values it will tell plain numbers without a
@@ -58,21 +59,21 @@ class Channel:
         self.trials = self.trial_size = 0
         self.patience = 0
 
+    @abstractmethod
     def guess(self, base: Base) -> bytes:
         """The value that `base` stands for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def update(self, value: bytes) -> None:
         """Take in the next value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(self) -> bytes:
         """Take in the guess of `self.base` and answer it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hit(self, value: bytes) -> bool:
         """Whether the guess of `self.base` is `value`; if so, take it in."""
-        raise NotImplementedError
 
 
 class Counting(Channel):
