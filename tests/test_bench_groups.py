@@ -175,6 +175,8 @@ def test_cells_that_are_compared_stand_together():
         (RENDEZVOUS, 2),
     ]
     assert len(FULL.cells()) == 3 * 5 * 2 * 3
+    some = Plan(groups=(2,), streams=(8,), stages=(2,), paths=(HUB,), switch_ms=(5.0, 0.5)).cells()
+    assert str(some[1]) == "2 groups, 8 streams, 2 stages, hub, switch 0.5 ms"
 
 
 def test_processor_time_is_that_of_the_process_and_all_below_it():
@@ -284,6 +286,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_starts(tmp_path):
     [
         (["--groups=1,two"], "write numbers with commas"),
         (["--load=6"], "tokens of a prompt and of an answer"),
+        (["--switch-interval=0"], "write milliseconds, above 0"),
         (["--path=tunnel"], "must be one of hub, direct, rendezvous"),
         (["--llama-server=here"], "needs both"),
     ],

@@ -6,6 +6,7 @@ The nodes stay up for the whole measurement; each cell connects, loads and leave
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -35,18 +36,24 @@ _ROUND: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One way to run: how many groups and streams, over how many stages, by which path."""
+    """One way to run.
+
+    Attributes:
+        groups, streams, stages: how many.
+        path: of the hidden states.
+        switch_ms: milliseconds after which Python's threads take turns; None: as Python has it.
+    """
 
     groups: int
     streams: int
     stages: int
     path: Path
+    switch_ms: float | None = None
 
     def __str__(self) -> str:
         """The cell in words."""
-        return (
-            f"{self.groups} groups, {self.streams} streams, {self.stages} stages, {self.path.value}"
-        )
+        words = f"{self.groups} groups, {self.streams} streams, {self.stages} stages, {self.path}"
+        return words if self.switch_ms is None else f"{words}, switch {self.switch_ms:g} ms"
 
 
 def stage_nodes(count: int) -> LocalNodes:
@@ -107,17 +114,32 @@ def measure_cell(
     def meters() -> list[float]:
         return [*map(tree_seconds, pids), time.process_time(), machine_seconds()]
 
-    with open_engine(
-        nodes,
-        model,
-        stages=cell.stages,
-        path=cell.path,
-        groups=cell.groups,
-        parallel=cell.streams,
-        n_ctx_each=load.n_prompt + load.n_predict,
-    ) as engine:
+    with (
+        _switching(cell.switch_ms),
+        open_engine(
+            nodes,
+            model,
+            stages=cell.stages,
+            path=cell.path,
+            groups=cell.groups,
+            parallel=cell.streams,
+            n_ctx_each=load.n_prompt + load.n_predict,
+        ) as engine,
+    ):
         service = EngineService(engine)
         return run_streams(service, cell.streams, load, seed=seed, meters=meters)
+
+
+@contextmanager
+def _switching(milliseconds: float | None) -> Iterator[None]:
+    """Let Python's threads take turns after so long while the block runs."""
+    before = sys.getswitchinterval()
+    try:
+        if milliseconds is not None:
+            sys.setswitchinterval(milliseconds / 1000)
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def never_ending(model: Model) -> SamplingParams:

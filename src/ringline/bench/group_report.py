@@ -189,6 +189,7 @@ def _cell_json(cell: Cell, runs: Runs) -> dict[str, Any]:
         "streams": cell.streams,
         "stages": cell.stages,
         "path": cell.path.value,
+        **({} if cell.switch_ms is None else {"switch_ms": cell.switch_ms}),
         **summary(runs),
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Final
 
@@ -37,10 +38,10 @@ class Plan:
     """What is measured: all combinations, `rounds` times.
 
     Attributes:
-        groups, streams, stages, paths: of the cells.
+        groups, streams, stages, paths, switch_ms: of the cells.
         rounds: how often each cell runs.
         load: what each stream does.
-        prompt: which long prompts.
+        prompt: which long prompts; None: none.
         binaries: llama.cpp's programs, if they are to be measured too.
     """
 
@@ -50,17 +51,19 @@ class Plan:
     paths: Sequence[Path] = (Path.HUB, Path.DIRECT, Path.RENDEZVOUS)
     rounds: int = 3
     load: Load = field(default_factory=Load)
-    prompt: PromptLoad = field(default_factory=PromptLoad)
+    prompt: PromptLoad | None = field(default_factory=PromptLoad)
     binaries: Binaries | None = None
+    switch_ms: Sequence[float | None] = (None,)
 
     def cells(self) -> list[Cell]:
         """All combinations. What is compared stands close together: it runs shortly after."""
         return [
-            Cell(groups, streams, stages, path)
+            Cell(groups, streams, stages, path, switch)
             for stages in self.stages
             for streams in self.streams
             for path in self.paths
             for groups in self.groups
+            for switch in self.switch_ms
         ]
 
     def check(self) -> None:
@@ -149,7 +152,10 @@ class _Bench:
                 asked.add(cell.streams)
                 runs.append(self._llama_server_run(cell.streams))
             runs.append(self._cell_run(cell))
-        return [*runs, ("long prompts", self._run_prompts)]
+        prompt = self._plan.prompt
+        if prompt is not None:
+            runs.append(("long prompts", partial(self._run_prompts, prompt)))
+        return runs
 
     def _cell_run(self, cell: Cell) -> tuple[str, Run]:
         def run() -> None:
@@ -170,8 +176,8 @@ class _Bench:
 
         return f"llama-server, {streams} streams", run
 
-    def _run_prompts(self) -> None:
-        nodes, model, load, seed = self._nodes, self._model, self._plan.prompt, self._seed
+    def _run_prompts(self, load: PromptLoad) -> None:
+        nodes, model, seed = self._nodes, self._model, self._seed
         ring = time_prompt(nodes, model, load, stages=_PROMPT_STAGES, seed=seed)
         even = time_prompt(nodes, model, load, stages=_PROMPT_STAGES, seed=seed, even=True)
         local = time_prompt(nodes, model, load, stages=0, seed=seed)

@@ -24,6 +24,7 @@ from ringline.errors import CallerError
 __all__ = ["groups"]
 
 _NUMBERS_OF_A_LOAD: Final = 2
+_MOST_SWITCH_MS: Final = 1000
 _talk = Console(stderr=True, highlight=False)
 
 
@@ -50,6 +51,15 @@ def groups(
     load: Annotated[
         str | None, typer.Option(metavar="IN,OUT", help="Tokens of a request; default: 128,64.")
     ] = None,
+    switch_interval: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MS,MS", help="Python's switch interval in the coordinator; default: its own."
+        ),
+    ] = None,
+    prompts: Annotated[
+        bool, typer.Option("--prompts/--no-prompts", help="Time long prompts in each round too.")
+    ] = True,
     model: Annotated[
         Path | None, typer.Option("-m", "--model", help="A GGUF file; default: the demo's model.")
     ] = None,
@@ -82,8 +92,11 @@ def groups(
         "paths": _paths(path),
         "rounds": rounds,
         "binaries": _binaries(llama_server, rpc_server),
+        "switch_ms": _milliseconds(switch_interval),
     }
     plan = replace(plan, **{name: value for name, value in lists.items() if value is not None})
+    if not prompts:
+        plan = replace(plan, prompt=None)
     plan.check()
     report = run_groups(model or ensure_demo_model(_talk.print), plan, say=_talk.print)
     write_json(json_file, report.as_json())
@@ -95,6 +108,21 @@ def _load(text: str, default: Load) -> Load:
     if len(sizes) != _NUMBERS_OF_A_LOAD or min(sizes) < 1:
         raise CallerError(f"--load {text}: write the tokens of a prompt and of an answer: 128,64")
     return replace(default, n_prompt=sizes[0], n_predict=sizes[1])
+
+
+def _milliseconds(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        found = [0.0]
+    if not all(0 < number <= _MOST_SWITCH_MS for number in found):
+        raise CallerError(
+            f"--switch-interval {text}: write milliseconds, above 0 and at most {_MOST_SWITCH_MS}, "
+            "with commas between them"
+        )
+    return list(dict.fromkeys(found))
 
 
 def _paths(text: str | None) -> list[TransferPath] | None:
