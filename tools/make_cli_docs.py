@@ -19,9 +19,17 @@ from ringline.cli.main import app
 
 __all__ = ["PATH", "reference"]
 
-PATH = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
-#: nothing else: the reader's terminal, locale and settings must not show in the text.
-_ENVIRONMENT = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PYTHONUTF8": "1"}
+_ROOT = Path(__file__).resolve().parent.parent
+PATH = _ROOT / "docs" / "cli.md"
+#: nothing else: the reader's terminal, locale and settings must not show in the text; and the
+#: commands are those of this checkout, whichever one is installed.
+_ENVIRONMENT = {
+    "COLUMNS": "100",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PYTHONUTF8": "1",
+    "PYTHONPATH": str(_ROOT / "src"),
+}
 _HEAD = """\
 # The command line
 
