@@ -68,7 +68,7 @@ def test_devices_are_listed_with_commas_or_as_llama_cpp_lists_them(device):
 
 
 def test_listening_for_other_machines_is_warned_about_loudly():
-    with ringline_node("-H", "0.0.0.0") as node:
+    with ringline_node("-H", "0.0.0.0", "--insecure") as node:
         assert node.endpoint.startswith("0.0.0.0:")
         assert "Never expose it to an open network" in node.log()
     with ringline_node() as node:

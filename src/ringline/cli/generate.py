@@ -11,6 +11,7 @@ import typer
 from ringline.cli.generate_many import generate_many
 from ringline.cli.generate_one import generate_one
 from ringline.cli.talk import progress_bar, say_stages, say_traffic
+from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.client.counters import Window
 from ringline.engine.engine import DEFAULT_PARALLEL, Engine
 from ringline.engine.job import Request
@@ -28,6 +29,7 @@ from ringline.engine.ring_model import (
 from ringline.errors import CallerError
 from ringline.llama.sampler import SamplingParams
 from ringline.net.endpoint import parse_endpoints
+from ringline.net.tls import TlsFiles
 from ringline.settings import stats_wanted
 
 app = typer.Typer(add_completion=False)
@@ -40,6 +42,9 @@ def generate(
         str | None, typer.Option("-hf", "--hf-repo", help="A model of the hub, REPO[:QUANT].")
     ] = None,
     rpc: Annotated[str, typer.Option("--rpc", help="Nodes, host:port, with commas.")] = "",
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
     local_stages: Annotated[
         int, typer.Option("--local-stages", help="Start so many nodes on this machine.", min=0)
     ] = 0,
@@ -129,7 +134,8 @@ def generate(
     path = resolve_model(model, hf)
     request = Request(n_predict, SamplingParams(temperature, seed=None if seed < 0 else seed))
     sizes = _Sizes(ctx_size, batch_size, ubatch_size)
-    with _ring(rpc, local_stages, threads) as ring:
+    tls = (tls_cert, tls_key, tls_ca)
+    with _ring(rpc, local_stages, threads, tls) as ring:
         devices = parse_list(device)
         with progress_bar("load") as update:
             placed = ring.place(
@@ -217,12 +223,12 @@ def _prompts(texts: Sequence[str], file: Path | None, *, one_a_line: bool) -> li
     return lines
 
 
-def _ring(rpc: str, local_stages: int, threads: int | None) -> Ring:
+def _ring(rpc: str, local_stages: int, threads: int | None, tls: tuple[str, str, str]) -> Ring:
     if rpc and local_stages:
         raise CallerError("--rpc and --local-stages are two ways to get nodes: use one of them")
     if local_stages:
         return Ring.local(local_stages, n_threads=threads)
-    return Ring(parse_endpoints(rpc))
+    return Ring(parse_endpoints(rpc), tls=TlsFiles.chosen(*tls))
 
 
 def _shares(text: str, n_devices: int) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ringline.net.endpoint import Endpoint
+from ringline.net.tls import PLAIN, TlsFiles
 from ringline.server.limits import IDLE_TIMEOUT, MOST_SESSIONS
 
 __all__ = ["DeviceInfo", "ServeOptions"]
@@ -22,6 +23,9 @@ class ServeOptions:
         allow_peer: networks and host names that this node may dial; empty: see policy.py.
         idle_timeout: seconds of silence after which a client is dropped, 0: never; session.py.
         log_format: "text" or "json", see log.py.
+        tls: certificate, key and CA, with which `endpoint` speaks TLS; PLAIN: it does not.
+        plain_port: a port of loopback without TLS beside it, 0: a free one; None: there is none.
+        insecure: whether other machines may reach this node without TLS.
         until_stdin_closes: end when standard input reaches its end.
     """
 
@@ -32,6 +36,9 @@ class ServeOptions:
     allow_peer: tuple[str, ...] = ()
     idle_timeout: float = IDLE_TIMEOUT
     log_format: str = "text"
+    tls: TlsFiles = PLAIN
+    plain_port: int | None = None
+    insecure: bool = False
     until_stdin_closes: bool = False
 
 

@@ -44,7 +44,7 @@ from ringline.wire.commands import EXTENSION_LEVEL, RULES
 from ringline.wire.extension import ExtHelloReply, Feature, Role
 from ringline.wire.frames import reply_frame
 
-__all__ = ["STOP_SIGNALS", "run_session"]
+__all__ = ["STOP_SIGNALS", "run_session", "settle_in"]
 
 _log = logging.getLogger(__name__)
 #: what asks a node to end; a session process does what these do by default.
@@ -62,7 +62,7 @@ def run_session(control: socket.socket, node: Node, board: mmap.mmap) -> NoRetur
     """
     code = 1
     try:
-        _settle_in()
+        settle_in()
         devices = tuple(find_devices([device.name for device in node.devices]))
         first = receive(control)
         if first is not None:
@@ -75,7 +75,7 @@ def run_session(control: socket.socket, node: Node, board: mmap.mmap) -> NoRetur
         os._exit(code)
 
 
-def _settle_in() -> None:
+def settle_in() -> None:
     """Become independent of what the gatekeeper had set up for itself."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -101,7 +101,7 @@ class _Host:
         first: Handover,
     ) -> None:
         self._control = control
-        peers = Peers(node.policy)
+        peers = Peers(node.policy, node.options.tls)
         self._session = Session(
             node=node,
             devices=devices,
