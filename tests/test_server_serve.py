@@ -75,6 +75,20 @@ def test_listening_for_other_machines_is_warned_about_loudly():
         assert "Never expose" not in node.log()
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_node_that_others_reach_needs_tls_or_a_word_for_it(host):
+    if host == "::" and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    line = the_sentence(serve("--port=0", "-H", host))
+    assert "other machines reach" in line
+    assert "--tls-cert" in line
+    assert line.endswith("or say --insecure")
+
+
+def test_a_plain_port_stands_beside_tls_alone():
+    assert "--plain-port stands beside" in the_sentence(serve("--port=0", "--plain-port=0"))
+
+
 def test_a_node_listens_on_ipv6_loopback():
     if not has_ipv6():
         pytest.skip("this machine has no IPv6 loopback")
