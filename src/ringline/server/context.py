@@ -13,6 +13,7 @@ from ringline.errors import RefusedError
 from ringline.ggml.devices import Backend, Device
 from ringline.ggml.layout import Status
 from ringline.server.buffers import Registry
+from ringline.server.checked import CheckedStructures
 from ringline.server.execution import ExecutionLock, LockFiles
 from ringline.server.graphs import LaidOut, StoredGraph
 from ringline.server.inbox import Inbox
@@ -53,6 +54,7 @@ class Session:
         client: the client's address, for people.
         board: where the gatekeeper reads what the session was doing when it died.
         vocabulary: of the client's model, for samplers that need the text of tokens.
+        checked: structures of graphs that passed all checks.
     """
 
     node: Node
@@ -67,6 +69,7 @@ class Session:
     inbox: Inbox
     tables: RowTables = field(default_factory=RowTables)
     vocabulary: SessionVocabulary = field(default_factory=SessionVocabulary)
+    checked: CheckedStructures = field(default_factory=CheckedStructures)
 
 
 @dataclass(slots=True)
