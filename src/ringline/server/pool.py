@@ -18,6 +18,7 @@ from typing import NoReturn
 from ringline.server.context import Node
 from ringline.server.handover import Handover, send
 from ringline.server.session import STOP_SIGNALS, run_session
+from ringline.server.tally import BOARD_SIZE
 from ringline.wire.commands import Command
 
 __all__ = ["Pool", "SessionProcess"]
@@ -118,7 +119,7 @@ class Pool:
 
     def _fork(self) -> SessionProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        board = mmap.mmap(-1, mmap.PAGESIZE)
+        board = mmap.mmap(-1, BOARD_SIZE)
         board[0] = 0xFF
         # Until the child has its own handlers, a signal for it would run ours and be lost.
         former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
