@@ -12,8 +12,12 @@ import pytest
 import make_model
 from make_model import ModelSpec
 from ringline import Ring
+from ringline.engine.embedder import EmbedderFacts
 from ringline.engine.embedding import EmbeddingOptions, normalized, packed
 from ringline.engine.engine import Engine
+from ringline.engine.job import Request
+from ringline.engine.process.client import EngineProcess
+from ringline.engine.process.messages import EngineSpec
 from ringline.errors import BusyError, CallerError, EngineError, NetworkError
 from ringline.llama.pooling import Pooling
 from tests.encoder_model import CONTEXT, EMBD, make_encoder
@@ -237,6 +241,58 @@ def test_a_closed_engine_embeds_no_more(decoder):
         pass
     with pytest.raises(EngineError, match="closed"):
         engine.embed(["x"])
+
+
+def spec(model, **options):
+    standard = {"parallel": 2, "n_ctx": 512, "n_threads": 1, "repack": False}
+    return EngineSpec(model=str(model), **{**standard, **options})
+
+
+def test_an_engines_process_embeds_as_an_engine_does(decoder):
+    with engine_over(decoder) as engine:
+        expected = vectors(engine, TEXTS, normalize=True)
+    with EngineProcess(spec(decoder, embeddings=EmbeddingOptions())) as process:
+        assert process.about.embedding == EmbedderFacts(512, SPEC.embd)
+        found = process.embed(TEXTS).result(SECONDS).embeddings
+        assert same(expected, [embedding.vector for embedding in found])
+        with pytest.raises(CallerError, match="input 2 is empty"):
+            process.embed(["fine", ()]).result(SECONDS)
+        assert process.submit("Once", Request(n_predict=3)).result(SECONDS).ids
+
+
+def test_an_encoder_in_a_process_is_ready_and_says_that_it_writes_nothing(encoder):
+    with EngineProcess(spec(encoder)) as process:
+        assert (process.about.writes, process.about.embedding) == (
+            False,
+            EmbedderFacts(CONTEXT, EMBD),
+        )
+        assert process.embed(["x"]).result(SECONDS).embeddings[0].n_tokens == 3
+        with pytest.raises(CallerError, match="writes none"):
+            process.submit("Once")
+
+
+def test_embeddings_that_wait_in_a_process_can_be_given_up(decoder):
+    with EngineProcess(spec(decoder, embeddings=EmbeddingOptions())) as process:
+        long = [[5] * 512] * 32
+        running, waiting = process.embed(long), process.embed(long)
+        process.cancel(waiting)
+        with pytest.raises(EngineError, match="cancelled"):
+            waiting.result(SECONDS)
+        assert len(running.result(SECONDS).embeddings) == len(long)
+
+
+def test_a_process_says_that_its_engine_has_ended_when_embeddings_find_a_lost_node(
+    decoder, patience
+):
+    with ExitStack() as stack:
+        peers = open_peers(stack, "rr")
+        nodes = tuple(peer.endpoint for peer in peers)
+        options = {"nodes": nodes, "embeddings": EmbeddingOptions()}
+        process = stack.enter_context(EngineProcess(spec(decoder, **options)))
+        peers[1].kill()
+        with pytest.raises(NetworkError, match=nodes[1]):
+            process.embed(TEXTS).result(patience(SECONDS))
+        assert nodes[1] in str(process.ended.result(patience(SECONDS)))
 
 
 @pytest.mark.parametrize(

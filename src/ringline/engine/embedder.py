@@ -208,8 +208,8 @@ class Embedder:
 
     def _give_up(self, request: _Request, error: RinglineError) -> None:
         self._stop(error)
-        request.answer.set_exception(error)
         self._failed(error)
+        request.answer.set_exception(error)
 
 
 def _embed(context: RingContext, batch: Batch, request: _Request) -> list[Embedding]:
