@@ -13,7 +13,7 @@ the cause. A node that fails ends all jobs; then a new engine over other nodes m
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, Self
@@ -31,7 +31,7 @@ from ringline.engine.ring_context import RingContext
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, PlacedModel
 from ringline.engine.step import Limits
 from ringline.engine.watchdog import Watchdog
-from ringline.errors import EngineError
+from ringline.errors import EngineError, RinglineError
 from ringline.llama.model import Model
 from ringline.llama.sampler import Sampler, SamplingParams
 
@@ -181,6 +181,19 @@ class Engine:
     def metrics(self) -> EngineMetrics:
         """What the engine has done so far, and does now."""
         return self._desk.metrics()
+
+    @property
+    def cause(self) -> RinglineError | None:
+        """Why the engine takes no jobs any more; None while it does."""
+        return self._desk.cause
+
+    def after_step(self, call: Callable[[], object]) -> None:
+        """Have `call` called after each step, when all its events were told; quick, never raises.
+
+        It runs on the thread of the step's group.
+        """
+        for group in self._groups:
+            group.after_step = call
 
     def close(self) -> None:
         """End all jobs, wait for the steps under way, free the contexts; may be called again."""

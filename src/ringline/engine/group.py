@@ -51,6 +51,8 @@ class Group:
         self._context: RingContext | None = None
         self._facts: Future[GroupFacts] = Future()
         self._desk: Future[Desk | None] = Future()
+        #: called in the group's thread when the events of a step were told.
+        self.after_step: Callable[[], object] = _nothing
         self._thread = threading.Thread(target=self._run, name=f"group-{index}", daemon=True)
         self._thread.start()
 
@@ -102,6 +104,11 @@ class Group:
                 desk.failed(step, EngineError(f"the engine failed inside ({error!r})"))
             else:
                 desk.done(step, verdicts)
+            self.after_step()
+
+
+def _nothing() -> None:
+    """After a step of a group whose events nobody collects."""
 
 
 def _decode(context: RingContext, batch: Batch, step: Step[Job]) -> dict[Job, Verdict]:

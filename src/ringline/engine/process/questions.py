@@ -1,0 +1,98 @@
+"""What a client asks an engine's process that is no job, and the answers.
+
+A question has a number, which its answer names. What has to do with the vocabulary, the chat
+template or a grammar is asked here, because only the engine's process loads libllama.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ringline.engine.metrics import EngineMetrics
+from ringline.engine.process.error_facts import ErrorFacts
+
+__all__ = [
+    "Answer",
+    "AskGrammar",
+    "AskMetrics",
+    "AskPrompt",
+    "AskText",
+    "AskTokens",
+    "Metrics",
+    "Question",
+    "Refused",
+    "Said",
+    "Tokens",
+]
+
+
+class AskMetrics(msgspec.Struct, tag="ask-metrics"):
+    """What has the engine done so far? The answer is Metrics."""
+
+    question: int
+
+
+class AskTokens(msgspec.Struct, tag="ask-tokens"):
+    """Which tokens is this text? The answer is Tokens. For the flags see Model.tokenize."""
+
+    question: int
+    text: str
+    add_special: bool = True
+    parse_special: bool = False
+
+
+class AskText(msgspec.Struct, tag="ask-text"):
+    """Which text are these tokens? The answer is Said."""
+
+    question: int
+    tokens: tuple[int, ...]
+
+
+class AskPrompt(msgspec.Struct, tag="ask-prompt"):
+    """What does the model's chat template make of a conversation? The answer is Said.
+
+    `variables` is a JSON object: `messages`, and what else the template is to know (`tools`).
+    """
+
+    question: int
+    variables: str
+
+
+class AskGrammar(msgspec.Struct, tag="ask-grammar"):
+    """Which grammar has the values that this JSON schema allows? The answer is Said."""
+
+    question: int
+    schema: str
+
+
+class Metrics(msgspec.Struct, tag="metrics"):
+    """The answer to AskMetrics."""
+
+    question: int
+    metrics: EngineMetrics
+
+
+class Tokens(msgspec.Struct, tag="tokens"):
+    """Tokens, and the bytes of each."""
+
+    question: int
+    tokens: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+
+
+class Said(msgspec.Struct, tag="said"):
+    """An answer that is a text."""
+
+    question: int
+    text: str
+
+
+class Refused(msgspec.Struct, tag="refused"):
+    """A question that has no answer, and why."""
+
+    question: int
+    facts: ErrorFacts
+
+
+Question = AskMetrics | AskTokens | AskText | AskPrompt | AskGrammar
+Answer = Metrics | Tokens | Said | Refused
