@@ -11,31 +11,23 @@ import pytest
 
 from ringline.errors import ProtocolError, RefusedError
 from ringline.server.limits import MOST_LABELS
-from ringline.server.tally import BOARD_SIZE, OTHER, Counter, Tally, read_counts
+from ringline.server.tally import OTHER, SHEET_SIZE, Counter, Tally, read_counts
 from ringline.wire.counters import DeviceCounters, PeerBytes, ReadCounters, SessionCounters
 from ringline.wire.extension import Feature, Role
 from tests.peers.processes import ringline_node
 from tests.server_client import Client, addition, floats
 
 
-def test_what_was_counted_is_read_from_the_board_after_the_process_was_killed():
-    board = mmap.mmap(-1, BOARD_SIZE)
+def test_what_was_counted_is_read_from_the_sheet_after_the_process_was_killed():
+    sheet = mmap.mmap(-1, SHEET_SIZE)
     pid = os.fork()
     if pid == 0:
-        tally = Tally(board)
+        tally = Tally(sheet)
         tally.add(Counter.BUSY, 7, "0")
         tally.add(Counter.BUSY, 5, "0")
         os.kill(os.getpid(), 9)
     os.waitpid(pid, 0)
-    assert read_counts(board) == {("busy", "0"): 12}
-
-
-def test_the_first_byte_is_not_the_tallys():
-    board = mmap.mmap(-1, BOARD_SIZE)
-    board[0] = 0x90
-    Tally(board).add(Counter.DATA_WAIT, 1)
-    assert board[0] == 0x90
-    assert read_counts(board) == {("data-wait", ""): 1}
+    assert read_counts(sheet) == {("busy", "0"): 12}
 
 
 def test_labels_beyond_the_limit_are_counted_together():
@@ -49,7 +41,7 @@ def test_labels_beyond_the_limit_are_counted_together():
     assert counts[Counter.PEER_RECEIVED, "10.0.0.1"] == 3
 
 
-def test_a_board_that_is_full_of_labels_takes_the_rest_as_other():
+def test_a_sheet_that_is_full_of_labels_takes_the_rest_as_other():
     tally = Tally()
     for counter in Counter:
         for number in range(2 * MOST_LABELS):
@@ -74,12 +66,12 @@ def test_threads_lose_nothing():
     assert sum(tally.counts().values()) == 8000
 
 
-def test_nonsense_on_a_board_is_read_as_something_and_never_fails():
-    board = mmap.mmap(-1, BOARD_SIZE)
-    board[:] = b"\xff" * BOARD_SIZE
-    assert read_counts(board)
-    struct.pack_into("=Q", board, 8, 0)
-    assert read_counts(board) == {}
+def test_nonsense_on_a_sheet_is_read_as_something_and_never_fails():
+    sheet = mmap.mmap(-1, SHEET_SIZE)
+    sheet[:] = b"\xff" * SHEET_SIZE
+    assert read_counts(sheet)
+    struct.pack_into("=Q", sheet, 8, 0)
+    assert read_counts(sheet) == {}
 
 
 def test_a_long_or_strange_label_is_cut_and_takes_no_room_of_others():

@@ -1,10 +1,10 @@
 """Named counters in memory that two processes share: they outlive the process that counts.
 
-A session process counts into a board, a mapping that the gatekeeper made before the fork; the
+A session process counts into a sheet, a mapping that the gatekeeper made before the fork; the
 gatekeeper reads it at any time, and when the process has ended, however it did. One process writes
-to a board, its threads through one Tally; many may read.
+to a sheet, its threads through one Tally; many may read.
 
-    board    last command u8, padding to 8 | n_entries u64 | entries
+    sheet    reserved u64 | n_entries u64 | entries
     entry    name, 72 bytes, padded with 0 | value u64            native byte order
 
 A name is `counter label`. An entry is counted in n_entries after it was written, so whoever reads
@@ -23,15 +23,15 @@ from typing import Final
 
 from ringline.server.limits import MOST_LABELS
 
-__all__ = ["BOARD_SIZE", "OTHER", "Counter", "Counts", "Tally", "read_counts"]
+__all__ = ["OTHER", "SHEET_SIZE", "Counter", "Counts", "Tally", "read_counts"]
 
 #: the label of what has no entry of its own.
 OTHER: Final = "other"
-BOARD_SIZE: Final = 6 * mmap.PAGESIZE
+SHEET_SIZE: Final = 6 * mmap.PAGESIZE
 _HEAD: Final = 16
 _NAME: Final = 72
 _ENTRY: Final = struct.Struct(f"={_NAME}sQ")
-_MOST_ENTRIES: Final = (BOARD_SIZE - _HEAD) // _ENTRY.size
+_MOST_ENTRIES: Final = (SHEET_SIZE - _HEAD) // _ENTRY.size
 _WORD: Final = 8
 
 
@@ -62,14 +62,14 @@ Counts = Mapping[tuple[str, str], int]
 
 
 class Tally:
-    """Counts into a board. Any thread of the process that owns it may."""
+    """Counts into a sheet. Any thread of the process that owns it may."""
 
-    def __init__(self, board: mmap.mmap | None = None) -> None:
-        """Count into a board that is empty; None: into memory of one's own."""
-        self._board = mmap.mmap(-1, BOARD_SIZE) if board is None else board
+    def __init__(self, sheet: mmap.mmap | None = None) -> None:
+        """Count into a sheet that is empty; None: into memory of one's own."""
+        self._sheet = mmap.mmap(-1, SHEET_SIZE) if sheet is None else sheet
         #: guards everything below; held for a few instructions.
         self._lock = threading.Lock()
-        self._words = memoryview(self._board).cast("B").cast("Q")
+        self._words = memoryview(self._sheet).cast("B").cast("Q")
         self._places: dict[tuple[str, str], int] = {}
         self._labels: dict[str, int] = {}
 
@@ -89,10 +89,10 @@ class Tally:
 
     def counts(self) -> Counts:
         """All values."""
-        return read_counts(self._board)
+        return read_counts(self._sheet)
 
     def close(self) -> None:
-        """Let go of the board, which is not closed: whoever made it does that."""
+        """Let go of the sheet, which is not closed: whoever made it does that."""
         self._words.release()
 
     def _new(self, counter: str, label: str) -> int:
@@ -105,15 +105,15 @@ class Tally:
         count = self._words[1]
         start = _HEAD + count * _ENTRY.size
         name = f"{counter} {label}".encode("utf-8", "replace")[:_NAME]
-        _ENTRY.pack_into(self._board, start, name, 0)
+        _ENTRY.pack_into(self._sheet, start, name, 0)
         self._words[1] = count + 1
         place = self._places[counter, label] = (start + _NAME) // _WORD
         return place
 
 
-def read_counts(board: mmap.mmap) -> Counts:
-    """All values of a board, whoever counts into it; nothing in it is trusted."""
-    raw = board[:BOARD_SIZE]
+def read_counts(sheet: mmap.mmap) -> Counts:
+    """All values of a sheet, whoever counts into it; nothing in it is trusted."""
+    raw = sheet[:SHEET_SIZE]
     (count,) = struct.unpack_from("=Q", raw, _WORD)
     counts: dict[tuple[str, str], int] = {}
     for index in range(min(count, _MOST_ENTRIES)):
