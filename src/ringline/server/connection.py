@@ -129,7 +129,7 @@ class Connection:
         if action is None or not action.least <= size <= action.most:
             raise self._misfit(number, size)
         context = self._context
-        context.session.board[0] = number
+        context.session.board.begin(context.visitor, number)
         context.registry.enter(context.visitor)
         try:
             if self._debug:
@@ -137,6 +137,7 @@ class Connection:
             else:
                 self._perform(action, size)
         finally:
+            context.session.board.done(context.visitor)
             context.registry.leave(context.visitor)
             self.idle_since = time.monotonic()
 
@@ -238,7 +239,7 @@ class Connection:
             action = self._actions.get(command)
             if action is None or not action.least <= len(part) <= action.most:
                 raise self._misfit(command, len(part))
-            self._context.session.board[0] = command
+            self._context.session.board.begin(self._context.visitor, command)
             if action.command is Command.SET_TENSOR:
                 self._set_from(action, memoryview(part))
             elif action.handler is None:

@@ -5,13 +5,13 @@ A session is shared by the threads of its connections; a context belongs to one 
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ringline.errors import RefusedError
 from ringline.ggml.devices import Backend, Device
 from ringline.ggml.layout import Status
+from ringline.server.board import Board
 from ringline.server.buffers import Registry
 from ringline.server.execution import ExecutionLock, LockFiles
 from ringline.server.graphs import LaidOut, StoredGraph
@@ -60,7 +60,7 @@ class Session:
     number: int
     secret: bytes
     client: str
-    board: mmap.mmap
+    board: Board
     registry: Registry
     peers: Peers
     senders: Senders

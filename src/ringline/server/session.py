@@ -15,7 +15,6 @@ Threads: the main thread takes new connections from the gatekeeper; each connect
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import select
 import signal
@@ -30,6 +29,7 @@ import ringline
 from ringline.ggml.devices import Device, find_devices
 from ringline.ggml.find import PACKAGE_VERSION
 from ringline.ggml.library import GGML_VERSION
+from ringline.server.board import Board
 from ringline.server.buffers import Registry
 from ringline.server.connection import Connection
 from ringline.server.context import Context, Node, Session
@@ -52,13 +52,13 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _MOST_REQUEST: Final = max(rule.most for rule in RULES.values())
 
 
-def run_session(control: socket.socket, node: Node, board: mmap.mmap) -> NoReturn:
+def run_session(control: socket.socket, node: Node, board: Board) -> NoReturn:
     """The life of a session process, from the fork on; never returns.
 
     Args:
         control: our end of the socketpair to the gatekeeper.
         node: what the gatekeeper knew when it forked.
-        board: shared with the gatekeeper; the first byte is the last command.
+        board: shared with the gatekeeper.
     """
     code = 1
     try:
@@ -97,7 +97,7 @@ class _Host:
         control: socket.socket,
         node: Node,
         devices: tuple[Device, ...],
-        board: mmap.mmap,
+        board: Board,
         first: Handover,
     ) -> None:
         self._control = control
