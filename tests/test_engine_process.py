@@ -23,12 +23,20 @@ from ringline.engine.job import Request
 from ringline.engine.process.channel import Channel
 from ringline.engine.process.client import EngineProcess
 from ringline.engine.process.messages import (
-    AskMetrics,
     Cancel,
     EngineSpec,
     ErrorFacts,
     FromClient,
     Submit,
+)
+from ringline.engine.process.questions import (
+    AskGrammar,
+    AskMetrics,
+    AskPrompt,
+    AskText,
+    AskTokens,
+    Said,
+    Tokens,
 )
 from ringline.errors import (
     BusyError,
@@ -53,14 +61,17 @@ def small(tmp_path_factory):
 
 
 def spec(path, **options):
-    """Two slots of 16,384 tokens: a job that nobody cancels runs for many seconds."""
-    standard = {"model": str(path), "parallel": 2, "n_ctx": 32768, "n_threads": 1}
+    """Two slots of 16,384 tokens: a job that nobody cancels runs for many seconds.
+
+    Weights are not re-ordered: ggml's AMX kernels crash on some virtual machines.
+    """
+    standard = {"model": str(path), "parallel": 2, "n_ctx": 32768, "n_threads": 1, "repack": False}
     return EngineSpec(**{**standard, **options})
 
 
 @pytest.fixture(scope="module")
 def shared(small):
-    with EngineProcess(spec(small, queue=4, repack=False)) as engine:
+    with EngineProcess(spec(small, queue=4)) as engine:
         yield engine
 
 
@@ -137,6 +148,47 @@ def test_a_full_queue_says_so(shared):
     for job in jobs:
         job.cancel()
         assert job.result(SECONDS).stop_reason is StopReason.CANCELLED
+
+
+def test_questions_about_the_vocabulary_are_answered(shared, small):
+    with Ring() as ring, ring.load(small, n_threads=1) as loaded:
+        ids = loaded.model.tokenize("Größe <s>", parse_special=True)
+    found = shared.ask(lambda n: AskTokens(n, "Größe <s>", True, True), Tokens).result(SECONDS)
+    assert list(found.tokens) == ids
+    assert b"".join(found.pieces).decode() == "<s> Größe <s>"
+    assert shared.ask(lambda n: AskText(n, found.tokens), Said).result(SECONDS).text == b"".join(
+        found.pieces
+    ).decode("utf-8", "replace")
+
+
+def test_a_model_without_a_template_speaks_chatml(shared):
+    conversation = '{"messages": [{"role": "user", "content": "Hi"}]}'
+    prompt = shared.ask(lambda n: AskPrompt(n, conversation), Said).result(SECONDS).text
+    assert prompt == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert shared.about.facts.chat_template is None
+
+
+def test_a_schema_becomes_a_grammar_that_a_job_keeps_to(shared, patience):
+    schema = '{"enum": ["yes", "no"]}'
+    grammar = shared.ask(lambda n: AskGrammar(n, schema), Said).result(SECONDS).text
+    request = Request(n_predict=9, sampling=SamplingParams(temperature=0, grammar=grammar))
+    assert shared.submit("Go", request).result(patience(SECONDS)).text in ('"yes"', '"no"')
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        (lambda n: AskText(n, (1 << 30,)), "is not in the vocabulary"),
+        (lambda n: AskPrompt(n, '{"messages": [{"role": "user"}]}'), "chat template refuses"),
+        (lambda n: AskPrompt(n, "[" * 100_000), "nested too deeply"),
+        (lambda n: AskGrammar(n, '{"type": "hiccup"}'), "the JSON schema cannot be used"),
+        (lambda n: AskGrammar(n, '{"not": ' * 5000 + "1" + "}" * 5000), "nested too deeply"),
+        (lambda n: AskGrammar(n, " " * 70_000), "65536 are allowed"),
+    ],
+)
+def test_a_question_without_an_answer_is_refused_with_a_reason(question, reason, shared):
+    with pytest.raises(CallerError, match=reason):
+        shared.ask(question, Said).result(SECONDS)
 
 
 def test_it_says_what_it_is(shared, small):

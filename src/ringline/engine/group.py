@@ -29,11 +29,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What libllama made of a context: tokens of each slot, of one decode, of one piece of it."""
+    """What libllama made of a context: tokens of each slot, of one decode, of one piece of it.
+
+    `writes` is whether it can continue a text: an encoder cannot.
+    """
 
     n_ctx: int
     n_batch: int
     n_ubatch: int
+    writes: bool = True
 
 
 class Group:
@@ -51,6 +55,8 @@ class Group:
         self._context: RingContext | None = None
         self._facts: Future[GroupFacts] = Future()
         self._desk: Future[Desk | None] = Future()
+        #: called in the group's thread when the events of a step were told.
+        self.after_step: Callable[[], object] = _nothing
         self._thread = threading.Thread(target=self._run, name=f"group-{index}", daemon=True)
         self._thread.start()
 
@@ -85,7 +91,8 @@ class Group:
             self._facts.set_exception(error)
             return
         with context:
-            self._facts.set_result(GroupFacts(context.n_ctx_seq, context.n_batch, context.n_ubatch))
+            sizes = context.n_ctx_seq, context.n_batch, context.n_ubatch
+            self._facts.set_result(GroupFacts(*sizes, context.has_memory))
             desk = self._desk.result()
             if desk is not None:
                 self._work(context, desk)
@@ -102,6 +109,11 @@ class Group:
                 desk.failed(step, EngineError(f"the engine failed inside ({error!r})"))
             else:
                 desk.done(step, verdicts)
+            self.after_step()
+
+
+def _nothing() -> None:
+    """After a step of a group whose events nobody collects."""
 
 
 def _decode(context: RingContext, batch: Batch, step: Step[Job]) -> dict[Job, Verdict]:

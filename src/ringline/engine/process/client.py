@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeVar, cast
 
 import msgspec
 
@@ -28,28 +28,37 @@ from ringline.engine.events import Failure, Sink
 from ringline.engine.job import Request
 from ringline.engine.metrics import EngineMetrics
 from ringline.engine.process.channel import Channel
-from ringline.engine.process.job import RemoteJob
+from ringline.engine.process.job import RemoteJob, pending
 from ringline.engine.process.messages import (
     About,
     Accepted,
-    AskMetrics,
     Cancel,
     Done,
     EngineSpec,
+    Events,
     Failed,
     FromEngine,
     Loading,
-    Metrics,
+    Lost,
     Open,
     Ready,
     Submit,
-    Text,
 )
-from ringline.errors import EngineError
+from ringline.engine.process.questions import (
+    Answer,
+    AskEmbeddings,
+    AskMetrics,
+    Embeddings,
+    Metrics,
+    Question,
+    Refused,
+)
+from ringline.errors import EngineError, RinglineError
 
 __all__ = ["EngineProcess"]
 
 T = TypeVar("T")
+AnswerT = TypeVar("AnswerT", bound=Answer)
 
 #: for an answer that needs no decoding; the process may be busy with all its threads.
 _ANSWER_SECONDS: Final = 30.0
@@ -62,16 +71,22 @@ class EngineProcess:
 
     Attributes:
         about: model, stages, capacity.
+        ended: gets the reason when the engine takes no more jobs, or its process has ended.
     """
 
     def __init__(
-        self, spec: EngineSpec, *, progress: Callable[[float], object] | None = None
+        self,
+        spec: EngineSpec,
+        *,
+        progress: Callable[[float], object] | None = None,
+        began: Callable[[int], object] | None = None,
     ) -> None:
         """Start the process and wait until its engine is ready.
 
         Args:
             spec: which engine.
             progress: gets the loaded share of the model, 0 to 1.
+            began: gets the number of the process, as soon as there is one.
 
         Raises:
             RinglineError: why the engine could not be made, or how its process ended.
@@ -79,13 +94,15 @@ class EngineProcess:
         # Guards _jobs, _questions and _lost.
         self._lock = threading.Lock()
         self._jobs: dict[int, RemoteJob] = {}
-        self._questions: dict[int, Future[EngineMetrics]] = {}
-        self._lost: EngineError | None = None
+        self._questions: dict[int, Future[Answer]] = {}
+        self._lost: RinglineError | None = None
+        self.ended: Future[RinglineError] = pending()
         self._numbers = itertools.count()
         self._process, end = _start()
         self._channel = Channel(end, msgspec.msgpack.Decoder[FromEngine](FromEngine))
         self._reader = threading.Thread(target=self._read, name="engine-client", daemon=True)
         try:
+            (began or _ignore)(self.pid)
             self._channel.send(Open(spec))
             self.about = self._ready(progress or _ignore)
         except BaseException:
@@ -111,13 +128,28 @@ class EngineProcess:
             CallerError: the prompt or the request cannot be used. BusyError: the queue is full.
             RinglineError: why the engine has ended.
         """
+        job = self.begin(prompt, request, sink=sink)
+        _answer(job.accepted)
+        return job
+
+    def begin(
+        self,
+        prompt: str | Sequence[int],
+        request: Request | None = None,
+        *,
+        sink: Sink | None = None,
+    ) -> RemoteJob:
+        """As submit(), without waiting: `accepted` of the job says whether it was taken in.
+
+        Raises:
+            RinglineError: why the engine has ended.
+        """
         job = RemoteJob(next(self._numbers), sink, self._cancel)
         tokens = prompt if isinstance(prompt, str) else tuple(prompt)
         with self._lock:
             self._check()
             self._jobs[job.number] = job
         self._channel.send(Submit(job.number, tokens, request or Request()))
-        _answer(job.accepted)
         return job
 
     def metrics(self) -> EngineMetrics:
@@ -126,12 +158,52 @@ class EngineProcess:
         Raises:
             EngineError: its process has ended, or does not answer.
         """
-        question, answer = next(self._numbers), Future[EngineMetrics]()
+        return _answer(self.ask(AskMetrics, Metrics)).metrics
+
+    def embed(
+        self, inputs: Sequence[str | Sequence[int]], *, normalize: bool = True
+    ) -> Future[Embeddings]:
+        """Ask for the vectors of texts, without waiting; see Engine.embed. cancel() gives it up.
+
+        Raises:
+            RinglineError: why the engine has ended.
+        """
+        texts = tuple(text if isinstance(text, str) else tuple(text) for text in inputs)
+        return self.ask(lambda number: AskEmbeddings(number, texts, normalize), Embeddings)
+
+    def cancel(self, answer: Future[AnswerT]) -> None:
+        """Nobody waits for an answer of ask() any more: it fails, if it takes long to compute."""
+        with self._lock:
+            numbers = [n for n, waiting in self._questions.items() if waiting is answer]
+        for number in numbers:
+            self._cancel(number)
+
+    def ask(self, make: Callable[[int], Question], kind: type[AnswerT]) -> Future[AnswerT]:
+        """Ask something, without waiting; the future may get any RinglineError.
+
+        Args:
+            make: makes the question from its number.
+            kind: what the answer is.
+
+        Raises:
+            RinglineError: why the engine has ended.
+        """
+        number = next(self._numbers)
+        answer: Future[Answer] = pending()
         with self._lock:
             self._check()
-            self._questions[question] = answer
-        self._channel.send(AskMetrics(question))
-        return _answer(answer)
+            self._questions[number] = answer
+        self._channel.send(make(number))
+        return cast("Future[AnswerT]", answer)
+
+    def kill(self, cause: RinglineError) -> None:
+        """End the process at once, because it hangs; its jobs fail. close() is still due.
+
+        Args:
+            cause: what its jobs are told.
+        """
+        self._lose(cause)
+        self._process.kill()
 
     @property
     def pid(self) -> int:
@@ -176,35 +248,57 @@ class EngineProcess:
 
     def _take(self, message: FromEngine) -> None:
         match message:
-            case Accepted(number) if number in self._jobs:
-                accepted = self._jobs[number].accepted
-                if not accepted.done():
-                    accepted.set_result(None)
-            case Text(number, piece):
-                self._jobs[number].tell(piece)
-            case Done(number, outcome):
-                self._forget(number).tell(outcome)
-            case Failed(number, facts):
-                self._forget(number).tell(Failure(facts.error()))
-            case Metrics(question, metrics):
-                with self._lock:
-                    answer = self._questions.pop(question)
-                answer.set_result(metrics)
+            case Events(texts, ends):
+                for number, piece in texts:
+                    self._jobs[number].tell(piece)
+                for end in ends:
+                    self._end_job(end)
+            case Accepted(number):
+                if number in self._jobs:
+                    self._jobs[number].accept()
+            case Failed():
+                self._end_job(message)
+            case Lost(facts):
+                self._lose(facts.error())
+            case Loading() | Ready():
+                raise EngineError("the engine's process says twice that it is ready")
+            case _:
+                self._take_answer(message)
+
+    def _take_answer(self, message: Answer) -> None:
+        with self._lock:
+            answer = self._questions.pop(message.question)
+        if isinstance(message, Refused):
+            answer.set_exception(message.facts.error())
+        else:
+            answer.set_result(message)
+
+    def _end_job(self, end: Done | Failed) -> None:
+        job = self._forget(end.job)
+        job.tell(end.outcome if isinstance(end, Done) else Failure(end.facts.error()))
 
     def _forget(self, number: int) -> RemoteJob:
         with self._lock:
             return self._jobs.pop(number)
 
     def _fail_all(self) -> None:
-        error = EngineError(f"the engine's process {self._death()}")
+        error = self._lose(EngineError(f"the engine's process {self._death()}"))
         with self._lock:
-            self._lost = error
             jobs, self._jobs = self._jobs, {}
             questions, self._questions = self._questions, {}
         for job in jobs.values():
             job.tell(Failure(error))
         for answer in questions.values():
             answer.set_exception(error)
+
+    def _lose(self, error: RinglineError) -> RinglineError:
+        """Take no more jobs; the first reason stays."""
+        with self._lock:
+            first = self._lost is None
+            self._lost = self._lost or error
+        if first:
+            self.ended.set_result(error)
+        return self._lost
 
     def _death(self) -> str:
         """How the process ended, in words; the socket may close a moment before."""
@@ -251,5 +345,5 @@ def _answer(future: Future[T]) -> T:
         raise EngineError(f"the engine did not answer within {_ANSWER_SECONDS:g} s") from None
 
 
-def _ignore(share: float) -> None:
-    """Progress that nobody wants to see."""
+def _ignore(number: float) -> None:
+    """What nobody wants to know."""

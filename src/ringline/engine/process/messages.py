@@ -1,41 +1,41 @@
 """What an engine's process and its client say to each other: one class for each message.
 
-The client opens once and then submits, cancels and asks for metrics; the engine tells the events of
-jobs as they come. Jobs and questions are named by numbers that the client chooses.
+The client opens once and then submits, cancels and asks (`questions`); the engine tells the events
+of jobs, all those of a step in one message. Jobs and questions are named by numbers that the client
+chooses.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from ringline import errors
+from ringline.engine.embedder import EmbedderFacts
+from ringline.engine.embedding import EmbeddingOptions
 from ringline.engine.engine import DEFAULT_PARALLEL
 from ringline.engine.events import Outcome, Piece
 from ringline.engine.job import Request
-from ringline.engine.metrics import EngineMetrics
 from ringline.engine.placement import Stage
+from ringline.engine.process.error_facts import ErrorFacts
+from ringline.engine.process.questions import Answer, Question
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT
-from ringline.errors import EngineError, RinglineError
 
 __all__ = [
     "About",
     "Accepted",
-    "AskMetrics",
     "Cancel",
     "Done",
     "EngineSpec",
     "ErrorFacts",
+    "Events",
     "Failed",
     "FromClient",
     "FromEngine",
     "Loading",
-    "Metrics",
+    "Lost",
+    "ModelFacts",
     "Open",
     "Ready",
     "Submit",
-    "Text",
 ]
 
 
@@ -60,10 +60,33 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     n_ubatch: int | None = None
     step_tokens: int | None = None
     queue: int | None = None
+    embeddings: EmbeddingOptions | None = None
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is, for those who do not load it.
+
+    Attributes:
+        name: what its file says that it is called; "" where it says nothing.
+        n_vocab, n_embd, n_ctx_train: tokens, width of the hidden state, context in training.
+        n_params, size: parameters, bytes of all weights.
+        bos, eos: texts of the tokens that begin and end a text; "" where there is none.
+        chat_template: the file's template in Jinja; None where it has none.
+    """
+
+    name: str
+    n_vocab: int
+    n_embd: int
+    n_ctx_train: int
+    n_params: int
+    size: int
+    bos: str
+    eos: str
+    chat_template: str | None
 
 
 class About(msgspec.Struct, frozen=True):
-    """An engine that is ready.
+    """An engine that is ready: one token has been through all stages.
 
     Attributes:
         model: architecture, size and type of weights.
@@ -71,6 +94,9 @@ class About(msgspec.Struct, frozen=True):
         capacity: requests at once, context of each, cost of the KV cache, in words.
         n_ctx: tokens of context of one request.
         parallel: requests at once.
+        facts: of the model.
+        writes: whether the model continues texts; an encoder does not.
+        embedding: longest text and width of vectors; None: it does not embed.
     """
 
     model: str
@@ -78,36 +104,9 @@ class About(msgspec.Struct, frozen=True):
     capacity: str
     n_ctx: int
     parallel: int
-
-
-class ErrorFacts(msgspec.Struct, frozen=True):
-    """An error of ours: the name of its class, and what its sentence is made from."""
-
-    kind: str
-    cause: str
-    peer: str = ""
-    command: str | None = None
-    since: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-    @classmethod
-    def of(cls, error: RinglineError) -> ErrorFacts:
-        """Take an error apart."""
-        kind = type(error).__name__
-        if not isinstance(error, errors.NetworkError | errors.PeerError):
-            return cls(kind, str(error))
-        seconds = error.seconds if isinstance(error, errors.DeadlineError) else 0.0
-        return cls(kind, error.cause, error.peer, error.command, error.since, seconds)
-
-    def error(self) -> RinglineError:
-        """Put it together again."""
-        kind: type[RinglineError] = getattr(errors, self.kind, EngineError)
-        about: dict[str, Any] = {}
-        if issubclass(kind, errors.NetworkError | errors.PeerError):
-            about = {"peer": self.peer, "command": self.command, "since": self.since}
-        if kind is errors.DeadlineError:
-            about["seconds"] = self.seconds
-        return kind(self.cause, **about)
+    facts: ModelFacts
+    writes: bool = True
+    embedding: EmbedderFacts | None = None
 
 
 class Open(msgspec.Struct, tag="open"):
@@ -125,15 +124,9 @@ class Submit(msgspec.Struct, tag="submit"):
 
 
 class Cancel(msgspec.Struct, tag="cancel"):
-    """End a job; one that has ended stays as it is."""
+    """End a job, or give up a question; what has ended stays as it is."""
 
     job: int
-
-
-class AskMetrics(msgspec.Struct, tag="ask-metrics"):
-    """What has the engine done so far?"""
-
-    question: int
 
 
 class Loading(msgspec.Struct, tag="loading"):
@@ -154,13 +147,6 @@ class Accepted(msgspec.Struct, tag="accepted"):
     job: int
 
 
-class Text(msgspec.Struct, tag="text"):
-    """The next piece of a job."""
-
-    job: int
-    piece: Piece
-
-
 class Done(msgspec.Struct, tag="done"):
     """The end of a job that is done or cancelled."""
 
@@ -175,12 +161,18 @@ class Failed(msgspec.Struct, tag="failed"):
     facts: ErrorFacts
 
 
-class Metrics(msgspec.Struct, tag="metrics"):
-    """The answer to AskMetrics."""
+class Events(msgspec.Struct, tag="events"):
+    """What jobs told in one step: pieces of text first, then who has ended."""
 
-    question: int
-    metrics: EngineMetrics
+    texts: list[tuple[int, Piece]]
+    ends: list[Done | Failed]
 
 
-FromClient = Open | Submit | Cancel | AskMetrics
-FromEngine = Loading | Ready | Accepted | Text | Done | Failed | Metrics
+class Lost(msgspec.Struct, tag="lost"):
+    """The engine has ended and takes no jobs any more: a node failed."""
+
+    facts: ErrorFacts
+
+
+FromClient = Open | Submit | Cancel | Question
+FromEngine = Loading | Ready | Accepted | Events | Failed | Lost | Answer
