@@ -3,6 +3,7 @@
     RinglineError
     +-- CallerError       the person or program that called: a flag, a path, a plan
     |   +-- BusyError         too much is asked at once: the same may work later
+    |   +-- PromptTooLongError    it does not fit into the context of a request
     |   +-- NoTokenError      a grammar or a bias leaves no token to choose from
     +-- EngineError       the engine has ended: start another one
     +-- LibraryError      the installed llama-cpp-python: missing, other version, other layout
@@ -32,6 +33,7 @@ __all__ = [
     "NetworkError",
     "NoTokenError",
     "PeerError",
+    "PromptTooLongError",
     "ProtocolError",
     "RefusedError",
     "RemoteError",
@@ -51,6 +53,10 @@ class CallerError(RinglineError):
 
 class BusyError(CallerError):
     """The queue is full: the same request may be taken later."""
+
+
+class PromptTooLongError(CallerError):
+    """The prompt has more tokens than the context of one request."""
 
 
 class NoTokenError(CallerError):
@@ -141,7 +147,13 @@ class ProtocolError(PeerError):
 
 
 class RefusedError(PeerError):
-    """A well-formed request that is refused; `code` is the number in the error frame."""
+    """A well-formed request that is refused.
+
+    Attributes:
+        code: the number in the error frame.
+        rule: what it breaks, as a word to count by ("bounds", "op-shape", "limit-memory"); "" where
+            nobody counts. It stays where the error was raised: it is not sent.
+    """
 
     def __init__(
         self,
@@ -151,8 +163,10 @@ class RefusedError(PeerError):
         command: str | None = None,
         since: Sequence[str] = (),
         code: int = 1,
+        rule: str = "",
     ) -> None:
         self.code = code
+        self.rule = rule
         super().__init__(cause, peer=peer, command=command, since=since)
 
 

@@ -12,7 +12,7 @@ import typer
 from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.net.endpoint import DEFAULT_PORT, Endpoint
 from ringline.net.tls import TlsFiles
-from ringline.server.limits import IDLE_TIMEOUT, MOST_SESSIONS
+from ringline.server.limits import CRASH_PAUSE, IDLE_TIMEOUT, MOST_SESSIONS
 from ringline.server.options import ServeOptions
 
 app = typer.Typer(add_completion=False)
@@ -104,6 +104,9 @@ def serve(
         LogFormat,
         typer.Option("--log-format", help="A line an event: text for people, JSON for programs."),
     ] = LogFormat.TEXT,
+    crash_pause: Annotated[
+        float, typer.Option("--crash-pause", min=0, hidden=True, help="See server/crashes.py.")
+    ] = CRASH_PAUSE,
     until_stdin_closes: Annotated[
         bool, typer.Option("--until-stdin-closes", hidden=True, help="End with standard input.")
     ] = False,
@@ -125,6 +128,7 @@ def serve(
         max_sessions=max_sessions,
         allow_peer=_names(allow_peer),
         idle_timeout=min(_MOST_IDLE, idle_timeout),
+        crash_pause=crash_pause,
         log_format=log_format.value,
         tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca),
         plain_port=plain_port,

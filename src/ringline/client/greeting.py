@@ -74,9 +74,21 @@ def greet(
 
 
 def attach(
-    endpoint: Endpoint, greeting: Greeting, traffic: Traffic, tls: TlsFiles = PLAIN
+    endpoint: Endpoint,
+    greeting: Greeting,
+    traffic: Traffic,
+    tls: TlsFiles = PLAIN,
+    *,
+    silence: float | None = None,
 ) -> Connection:
     """Open a further connection to the session that `greeting` tells of.
+
+    Args:
+        endpoint: where the node listens.
+        greeting: what it said.
+        traffic: counts what goes over the connection.
+        tls: our certificate and the ring's CA; PLAIN: no TLS.
+        silence: seconds to wait for a reply; None: as long as a graph may take.
 
     Raises:
         NetworkError: unreachable. PeerError: the node refuses, or is another one by now.
@@ -89,7 +101,7 @@ def attach(
     except BaseException:
         connection.close()
         raise
-    stream.silence = reply_timeout()
+    stream.silence = reply_timeout() if silence is None else silence
     return connection
 
 

@@ -6,7 +6,6 @@ that has most: a flood has to be very fast to push a client out, and one from el
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import Protocol, TypeVar
 from ringline.server.limits import MOST_HALF_OPEN, MOST_HALF_OPEN_HERE
 from ringline.server.log import tell
 
-__all__ = ["Waiting", "choose", "origin", "too_many"]
+__all__ = ["Waiting", "choose", "too_many"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,22 +34,12 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 
-def origin(host: str) -> str:
-    """What counts as one address: whoever has one of IPv6 has the 2^64 around it."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))
-
-
 def too_many(half_open: Sequence[W], comes_from: str) -> W | None:
     """Who makes room for one more from this origin; None where there is room.
 
     Args:
         half_open: those in their handshake, in the order of their coming.
-        comes_from: origin() of the one that comes.
+        comes_from: origin_of() the one that comes.
     """
     here = [waiting for waiting in half_open if waiting.origin == comes_from]
     if len(here) >= MOST_HALF_OPEN_HERE:

@@ -27,9 +27,10 @@ from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
 from ringline.net.stream import no_delay
 from ringline.net.tls import TlsSocket, in_words
-from ringline.server.crowd import origin, too_many
+from ringline.server.crowd import too_many
 from ringline.server.limits import FAREWELL_TIMEOUT
 from ringline.server.log import speak_as, tell
+from ringline.server.origin import origin_of
 from ringline.server.relay import relay
 
 __all__ = ["Doorman"]
@@ -50,7 +51,7 @@ class _Guest:
         self.sock = sock
         self.address = address
         self.name = str(address)
-        self.origin = origin(address.host)
+        self.origin = origin_of(address.host)
         self.tls = TlsSocket(sock, context, server_side=True)
         self.deadline = Deadline(settings.HELLO_TIMEOUT)
         self.begun = False

@@ -32,6 +32,8 @@ MOST_TICKETS: Final = 4096
 EXPIRY: Final = 60.0
 #: snapshots that wait to be sent to one destination; then SEND_TENSOR waits too.
 MOST_QUEUED: Final = 256 << 20
+#: structures of graphs that a session remembers as checked: a dozen of a model's.
+MOST_CHECKED: Final = 8 << 20
 #: data of one GET_TENSORS, all reads together.
 MOST_BATCH: Final = 1 << 30
 #: rows of logits that a connection keeps for sampling.
@@ -53,12 +55,23 @@ SLOWEST: Final = 16 * 1024
 WARM_PROCESSES: Final = 2
 #: waiting for a device while other sessions compute on it.
 EXECUTION_TIMEOUT: Final = 120.0
+#: the pause of an address after its second crash in a row; each further one doubles it, up to the
+#: longest; after so long without a crash all is forgiven (crashes.py).
+CRASH_PAUSE: Final = 1.0
+CRASH_LONGEST_PAUSE: Final = 60.0
+CRASH_FORGIVEN: Final = 600.0
+#: addresses whose crashes are remembered.
+MOST_CRASHERS: Final = 1024
+#: no idle process is forked ahead for so long after one has died, or a broken node would only fork.
+FORK_PAUSE: Final = 1.0
 #: asking the devices what they are; an accelerator's runtime may start meanwhile.
 PROBE_TIMEOUT: Final = 60.0
 #: what the session processes get to end after SIGTERM, before SIGKILL.
 STOP_TIMEOUT: Final = 1.0
 #: an error is the last word: so long we wait for the client to take it before we close.
 FAREWELL_TIMEOUT: Final = 1.0
+#: labels of one counter that have a value of their own; what goes beyond is counted together.
+MOST_LABELS: Final = 32
 #: tables of rows of one session, and their bytes together.
 MOST_TABLES: Final = 16
 MOST_TABLE_BYTES: Final = 4 << 30

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from ringline.net.endpoint import Endpoint
 from ringline.net.tls import PLAIN, TlsFiles
-from ringline.server.limits import IDLE_TIMEOUT, MOST_SESSIONS
+from ringline.server.limits import CRASH_PAUSE, IDLE_TIMEOUT, MOST_SESSIONS
 
 __all__ = ["DeviceInfo", "ServeOptions"]
 
@@ -22,6 +22,7 @@ class ServeOptions:
         max_sessions: clients at once.
         allow_peer: networks and host names that this node may dial; empty: see policy.py.
         idle_timeout: seconds of silence after which a client is dropped, 0: never; session.py.
+        crash_pause: first pause of an address whose sessions crash, 0: none; crashes.py.
         log_format: "text" or "json", see log.py.
         tls: certificate, key and CA, with which `endpoint` speaks TLS; PLAIN: it does not.
         plain_port: a port of loopback without TLS beside it, 0: a free one; None: there is none.
@@ -35,6 +36,7 @@ class ServeOptions:
     max_sessions: int = MOST_SESSIONS
     allow_peer: tuple[str, ...] = ()
     idle_timeout: float = IDLE_TIMEOUT
+    crash_pause: float = CRASH_PAUSE
     log_format: str = "text"
     tls: TlsFiles = PLAIN
     plain_port: int | None = None

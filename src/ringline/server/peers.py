@@ -15,7 +15,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ringline import settings
 from ringline.errors import CallerError, DeadlineError, NetworkError, PeerError, RefusedError
@@ -186,7 +186,21 @@ class PeerLink:
 class Peers:
     """All peer connections of one session."""
 
-    def __init__(self, policy: PeerPolicy, tls: TlsFiles = PLAIN) -> None:
+    def __init__(
+        self,
+        policy: PeerPolicy,
+        tls: TlsFiles = PLAIN,
+        *,
+        sent: Callable[[str, int], None] = lambda endpoint, size: None,
+    ) -> None:
+        """Dial whom `policy` allows, with the certificate `tls`.
+
+        Args:
+            policy: whom we may dial.
+            tls: our certificate and the ring's CA; PLAIN: no TLS.
+            sent: gets an endpoint and bytes of tensors sent there.
+        """
+        self.sent = sent
         self._policy = policy
         self._tls = tls
         #: guards _idle; never held while the network is used.
@@ -211,6 +225,7 @@ class Peers:
             text = "no transfer to %s: %s; the client falls back"
             tell(_log, logging.WARNING, "no_transfer", text, endpoint, error, target=endpoint)
             return False
+        self.sent(endpoint, len(data))
         return True
 
     def probe(self, endpoint: str, session: int, size: int) -> tuple[int, int] | None:

@@ -22,10 +22,11 @@ from ringline.errors import ProtocolError, RefusedError
 from ringline.net.connect import keep_alive
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
-from ringline.server.crowd import choose, origin, too_many
+from ringline.server.crowd import choose, too_many
 from ringline.server.handshake import Handshake, Stage
 from ringline.server.limits import MOST_WAITING
 from ringline.server.log import tell
+from ringline.server.origin import origin_of
 from ringline.wire.extension import ExtHello
 from ringline.wire.frames import error_frame
 
@@ -44,7 +45,7 @@ class _Guest:
     def __init__(self, sock: socket.socket, address: Endpoint, seconds: float) -> None:
         self.sock = sock
         self.name = str(address)
-        self.origin = origin(address.host)
+        self.origin = origin_of(address.host)
         self.handshake = Handshake()
         self.deadline = Deadline(seconds)
 

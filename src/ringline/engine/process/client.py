@@ -46,12 +46,14 @@ from ringline.engine.process.messages import (
 )
 from ringline.engine.process.questions import (
     Answer,
+    AskEmbeddings,
     AskMetrics,
+    Embeddings,
     Metrics,
     Question,
     Refused,
 )
-from ringline.errors import EngineError, RinglineError
+from ringline.errors import CallerError, EngineError, RinglineError
 
 __all__ = ["EngineProcess"]
 
@@ -140,14 +142,18 @@ class EngineProcess:
         """As submit(), without waiting: `accepted` of the job says whether it was taken in.
 
         Raises:
-            RinglineError: why the engine has ended.
+            CallerError: a number is too large. RinglineError: why the engine has ended.
         """
         job = RemoteJob(next(self._numbers), sink, self._cancel)
         tokens = prompt if isinstance(prompt, str) else tuple(prompt)
         with self._lock:
             self._check()
             self._jobs[job.number] = job
-        self._channel.send(Submit(job.number, tokens, request or Request()))
+        try:
+            self._channel.send(Submit(job.number, tokens, request or Request()))
+        except CallerError:
+            self._forget(job.number)
+            raise
         return job
 
     def metrics(self) -> EngineMetrics:
@@ -157,6 +163,24 @@ class EngineProcess:
             EngineError: its process has ended, or does not answer.
         """
         return _answer(self.ask(AskMetrics, Metrics)).metrics
+
+    def embed(
+        self, inputs: Sequence[str | Sequence[int]], *, normalize: bool = True
+    ) -> Future[Embeddings]:
+        """Ask for the vectors of texts, without waiting; see Engine.embed. cancel() gives it up.
+
+        Raises:
+            RinglineError: why the engine has ended.
+        """
+        texts = tuple(text if isinstance(text, str) else tuple(text) for text in inputs)
+        return self.ask(lambda number: AskEmbeddings(number, texts, normalize), Embeddings)
+
+    def cancel(self, answer: Future[AnswerT]) -> None:
+        """Nobody waits for an answer of ask() any more: it fails, if it takes long to compute."""
+        with self._lock:
+            numbers = [n for n, waiting in self._questions.items() if waiting is answer]
+        for number in numbers:
+            self._cancel(number)
 
     def ask(self, make: Callable[[int], Question], kind: type[AnswerT]) -> Future[AnswerT]:
         """Ask something, without waiting; the future may get any RinglineError.
@@ -173,11 +197,21 @@ class EngineProcess:
         with self._lock:
             self._check()
             self._questions[number] = answer
-        self._channel.send(make(number))
+        try:
+            self._channel.send(make(number))
+        except CallerError:
+            with self._lock:
+                del self._questions[number]
+            raise
         return cast("Future[AnswerT]", answer)
 
-    def kill(self) -> None:
-        """End the process at once, for one that hangs; its jobs fail. close() is still due."""
+    def kill(self, cause: RinglineError) -> None:
+        """End the process at once, because it hangs; its jobs fail. close() is still due.
+
+        Args:
+            cause: what its jobs are told.
+        """
+        self._lose(cause)
         self._process.kill()
 
     @property
