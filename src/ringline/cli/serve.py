@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ringline.net.endpoint import DEFAULT_PORT, Endpoint
-from ringline.server.limits import IDLE_TIMEOUT, MOST_SESSIONS
+from ringline.server.limits import CRASH_PAUSE, IDLE_TIMEOUT, MOST_SESSIONS
 from ringline.server.options import ServeOptions
 
 app = typer.Typer(add_completion=False)
@@ -85,6 +85,9 @@ def serve(
         LogFormat,
         typer.Option("--log-format", help="A line an event: text for people, JSON for programs."),
     ] = LogFormat.TEXT,
+    crash_pause: Annotated[
+        float, typer.Option("--crash-pause", min=0, hidden=True, help="See server/crashes.py.")
+    ] = CRASH_PAUSE,
     until_stdin_closes: Annotated[
         bool, typer.Option("--until-stdin-closes", hidden=True, help="End with standard input.")
     ] = False,
@@ -103,6 +106,7 @@ def serve(
         max_sessions=max_sessions,
         allow_peer=_names(allow_peer),
         idle_timeout=min(_MOST_IDLE, idle_timeout),
+        crash_pause=crash_pause,
         log_format=log_format.value,
         until_stdin_closes=until_stdin_closes,
     )

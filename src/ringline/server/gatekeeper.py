@@ -20,6 +20,7 @@ from typing import Final
 from ringline.errors import CallerError
 from ringline.net.deadline import Deadline
 from ringline.server.context import Node
+from ringline.server.crashes import Crashes
 from ringline.server.limits import STOP_TIMEOUT, WARM_PROCESSES
 from ringline.server.log import tell
 from ringline.server.pool import Pool, SessionProcess
@@ -43,7 +44,8 @@ class Gatekeeper:
         self._stopping = False
         self._wake, self._tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._pool = Pool(node, WARM_PROCESSES, born=self._watch, forget=self._forget)
-        self._roster = Roster(self._pool, node.options.max_sessions)
+        self.crashes = Crashes(node.options.crash_pause)
+        self._roster = Roster(self._pool, node.options.max_sessions, self.crashes)
         self._reception = Reception(
             listener, self._selector, self._roster.admit, patience=node.options.idle_timeout
         )

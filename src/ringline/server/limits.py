@@ -53,12 +53,23 @@ SLOWEST: Final = 16 * 1024
 WARM_PROCESSES: Final = 2
 #: waiting for a device while other sessions compute on it.
 EXECUTION_TIMEOUT: Final = 120.0
+#: the pause of an address after its second crash in a row; each further one doubles it, up to the
+#: longest; after so long without a crash all is forgiven (crashes.py).
+CRASH_PAUSE: Final = 1.0
+CRASH_LONGEST_PAUSE: Final = 60.0
+CRASH_FORGIVEN: Final = 600.0
+#: addresses whose crashes are remembered.
+MOST_CRASHERS: Final = 1024
+#: no idle process is forked ahead for so long after one has died, or a broken node would only fork.
+FORK_PAUSE: Final = 1.0
 #: asking the devices what they are; an accelerator's runtime may start meanwhile.
 PROBE_TIMEOUT: Final = 60.0
 #: what the session processes get to end after SIGTERM, before SIGKILL.
 STOP_TIMEOUT: Final = 1.0
 #: an error is the last word: so long we wait for the client to take it before we close.
 FAREWELL_TIMEOUT: Final = 1.0
+#: labels of one counter that have a value of their own; what goes beyond is counted together.
+MOST_LABELS: Final = 32
 #: tables of rows of one session, and their bytes together.
 MOST_TABLES: Final = 16
 MOST_TABLE_BYTES: Final = 4 << 30

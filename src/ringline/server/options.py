@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ringline.net.endpoint import Endpoint
-from ringline.server.limits import IDLE_TIMEOUT, MOST_SESSIONS
+from ringline.server.limits import CRASH_PAUSE, IDLE_TIMEOUT, MOST_SESSIONS
 
 __all__ = ["DeviceInfo", "ServeOptions"]
 
@@ -21,6 +21,7 @@ class ServeOptions:
         max_sessions: clients at once.
         allow_peer: networks and host names that this node may dial; empty: see policy.py.
         idle_timeout: seconds of silence after which a client is dropped, 0: never; session.py.
+        crash_pause: first pause of an address whose sessions crash, 0: none; crashes.py.
         log_format: "text" or "json", see log.py.
         until_stdin_closes: end when standard input reaches its end.
     """
@@ -31,6 +32,7 @@ class ServeOptions:
     max_sessions: int = MOST_SESSIONS
     allow_peer: tuple[str, ...] = ()
     idle_timeout: float = IDLE_TIMEOUT
+    crash_pause: float = CRASH_PAUSE
     log_format: str = "text"
     until_stdin_closes: bool = False
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import mmap
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from ringline.server.board import Board
 from ringline.server.context import Node
 from ringline.server.handover import Handover, send
+from ringline.server.limits import FORK_PAUSE
 from ringline.server.session import STOP_SIGNALS, run_session
-from ringline.wire.commands import Command
 
 __all__ = ["Pool", "SessionProcess"]
 
@@ -32,7 +33,7 @@ class SessionProcess:
         pid: process id; pidfd: becomes readable when the process has ended.
     """
 
-    def __init__(self, pid: int, control: socket.socket, board: mmap.mmap) -> None:
+    def __init__(self, pid: int, control: socket.socket, board: Board) -> None:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
         self._control = control
@@ -46,12 +47,9 @@ class SessionProcess:
         """
         send(self._control, handover, connection)
 
-    def last_command(self) -> str | None:
-        """The name of the last command that it began."""
-        number = self._board[0]
-        with contextlib.suppress(ValueError):
-            return Command(number).name
-        return None
+    def doing(self) -> str:
+        """The commands that it was doing when it ended, by name; else the last one, or "none"."""
+        return self._board.doing()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; nothing happens where it has ended."""
@@ -93,13 +91,16 @@ class Pool:
         self._born = born
         self._forget = forget
         self._idle: list[SessionProcess] = []
+        self._resting_until = 0.0
 
     def refill(self) -> None:
-        """Fork until enough are idle.
+        """Fork until enough are idle; not now where one has died a moment ago.
 
         Raises:
             OSError: the system gives no more processes or descriptors.
         """
+        if time.monotonic() < self._resting_until:
+            return
         while len(self._idle) < self._size:
             self._idle.append(self._fork())
 
@@ -113,13 +114,13 @@ class Pool:
 
     def remove(self, process: SessionProcess) -> None:
         """Take a process that has ended out of the idle ones, if it is among them."""
+        self._resting_until = time.monotonic() + FORK_PAUSE
         if process in self._idle:
             self._idle.remove(process)
 
     def _fork(self) -> SessionProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        board = mmap.mmap(-1, mmap.PAGESIZE)
-        board[0] = 0xFF
+        board = Board()
         # Until the child has its own handlers, a signal for it would run ours and be lost.
         former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         pid = os.fork()
@@ -132,9 +133,7 @@ class Pool:
         self._born(process)
         return process
 
-    def _become_session(
-        self, ours: socket.socket, theirs: socket.socket, board: mmap.mmap
-    ) -> NoReturn:
+    def _become_session(self, ours: socket.socket, theirs: socket.socket, board: Board) -> NoReturn:
         """The child: let go of everything of the gatekeeper's.
 
         Above all of the other session processes' sockets: they notice the gatekeeper's end by end

@@ -9,7 +9,6 @@ cannot. Whoever has finished is handed on and no longer ours.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import selectors
 import socket
@@ -27,6 +26,7 @@ from ringline.net.endpoint import Endpoint
 from ringline.server.handshake import Handshake, Stage
 from ringline.server.limits import MOST_HALF_OPEN, MOST_HALF_OPEN_HERE, MOST_WAITING
 from ringline.server.log import tell
+from ringline.server.origin import origin_of
 from ringline.wire.extension import ExtHello
 from ringline.wire.frames import error_frame
 
@@ -45,7 +45,7 @@ class _Guest:
     def __init__(self, sock: socket.socket, address: Endpoint) -> None:
         self.sock = sock
         self.name = str(address)
-        self.origin = _origin(address.host)
+        self.origin = origin_of(address.host)
         self.handshake = Handshake()
         self.deadline = Deadline(settings.HELLO_TIMEOUT)
 
@@ -201,13 +201,3 @@ class Reception:
         args = (guest.name, len(crowd), here)
         tell(_log, logging.WARNING, "handshake_evicted", text, *args, **facts)
         self._drop(guest)
-
-
-def _origin(host: str) -> str:
-    """What counts as one address: whoever has one of IPv6 has the 2^64 around it."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))

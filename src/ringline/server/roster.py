@@ -16,9 +16,12 @@ import time
 from dataclasses import dataclass
 
 from ringline.errors import RefusedError
+from ringline.net.endpoint import Endpoint
+from ringline.server.crashes import Crashes
 from ringline.server.handover import Handover
 from ringline.server.limits import WARM_PROCESSES
 from ringline.server.log import tell
+from ringline.server.origin import origin_of
 from ringline.server.pool import Pool, SessionProcess
 from ringline.wire.commands import EXTENSION_LEVEL
 from ringline.wire.extension import ExtHello, Role
@@ -45,9 +48,10 @@ class _Live:
 class Roster:
     """Begins sessions, routes connections to them, and knows when they have ended."""
 
-    def __init__(self, pool: Pool, most: int) -> None:
+    def __init__(self, pool: Pool, most: int, crashes: Crashes) -> None:
         self._pool = pool
         self._most = most
+        self._crashes = crashes
         self._live: dict[int, _Live] = {}
 
     def admit(self, hello: ExtHello | None, client: str, connection: socket.socket) -> None:
@@ -92,6 +96,7 @@ class Roster:
         process.close()
 
     def _begin(self, level: int, client: str, connection: socket.socket) -> None:
+        self._crashes.check(_origin(client))
         if len(self._live) >= self._most:
             raise RefusedError(
                 f"this node serves {self._most} clients already, its limit (--max-sessions)"
@@ -168,7 +173,7 @@ class Roster:
 
     def _log_end(self, live: _Live, code: int) -> None:
         lasted = time.monotonic() - live.began
-        number, last = f"{live.number:08x}", live.process.last_command() or "none"
+        number, last = f"{live.number:08x}", live.process.doing()
         facts = {
             "session": number,
             "client": live.client,
@@ -181,16 +186,29 @@ class Roster:
             text = "session %s of %s ended after %.1f s"
             tell(_log, logging.INFO, "session_end", text, number, live.client, lasted, **facts)
             return
+        facts["cause"] = cause = _cause(code)
+        if code != -signal.SIGTERM:  # that was the operator
+            facts["pause"] = self._crashes.note(_origin(live.client), cause, last)
         text = "session %s of %s %s after %.1f s; its last command was %s; %d other sessions go on"
         args = (number, live.client, _how(code), lasted, last, len(self._live))
         tell(_log, logging.WARNING, "session_crash", text, *args, **facts)
 
 
+def _origin(client: str) -> str:
+    """What counts as the address of a client, whose name is its endpoint."""
+    return origin_of(Endpoint.parse(client).host)
+
+
 def _how(code: int) -> str:
     """An exit status in words."""
+    return f"ended with {_cause(code)}" if code >= 0 else f"was killed by {_cause(code)}"
+
+
+def _cause(code: int) -> str:
+    """The name of the signal that ended a process, or its exit code."""
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"exit code {code}"
     try:
-        return f"was killed by {signal.Signals(-code).name}"
+        return signal.Signals(-code).name
     except ValueError:
-        return f"was killed by signal {-code}"
+        return f"signal {-code}"

@@ -15,7 +15,6 @@ Threads: the main thread takes new connections from the gatekeeper; each connect
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import select
 import signal
@@ -30,6 +29,7 @@ import ringline
 from ringline.ggml.devices import Device, find_devices
 from ringline.ggml.find import PACKAGE_VERSION
 from ringline.ggml.library import GGML_VERSION
+from ringline.server.board import Board
 from ringline.server.buffers import Registry
 from ringline.server.connection import Connection
 from ringline.server.context import Context, Node, Session
@@ -40,6 +40,7 @@ from ringline.server.log import speak_as, tell
 from ringline.server.options import DeviceInfo
 from ringline.server.peers import Peers
 from ringline.server.senders import Senders
+from ringline.server.tally import Counter, Tally
 from ringline.wire.commands import EXTENSION_LEVEL, RULES
 from ringline.wire.extension import ExtHelloReply, Feature, Role
 from ringline.wire.frames import reply_frame
@@ -52,13 +53,13 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _MOST_REQUEST: Final = max(rule.most for rule in RULES.values())
 
 
-def run_session(control: socket.socket, node: Node, board: mmap.mmap) -> NoReturn:
+def run_session(control: socket.socket, node: Node, board: Board) -> NoReturn:
     """The life of a session process, from the fork on; never returns.
 
     Args:
         control: our end of the socketpair to the gatekeeper.
         node: what the gatekeeper knew when it forked.
-        board: shared with the gatekeeper; the first byte is the last command.
+        board: shared with the gatekeeper.
     """
     code = 1
     try:
@@ -97,11 +98,12 @@ class _Host:
         control: socket.socket,
         node: Node,
         devices: tuple[Device, ...],
-        board: mmap.mmap,
+        board: Board,
         first: Handover,
     ) -> None:
         self._control = control
-        peers = Peers(node.policy)
+        tally = Tally(board.sheet)
+        peers = Peers(node.policy, sent=partial(_count_sent, tally))
         self._session = Session(
             node=node,
             devices=devices,
@@ -113,6 +115,7 @@ class _Host:
             peers=peers,
             senders=Senders(peers),
             inbox=Inbox(),
+            tally=tally,
         )
         #: guards _holders, _guests and _clients.
         self._lock = threading.Lock()
@@ -213,7 +216,7 @@ class _Host:
         session = self._session
         reply = ExtHelloReply(
             level=EXTENSION_LEVEL,
-            features=Feature.SUPPORTS_OP,
+            features=Feature.SUPPORTS_OP | Feature.COUNTERS,
             session=session.number,
             secret=bytes(16) if handover.role is Role.PEER else session.secret,
             most_request=_MOST_REQUEST,
@@ -221,6 +224,10 @@ class _Host:
             about=_about(session),
         )
         return reply_frame(reply.pack())
+
+
+def _count_sent(tally: Tally, endpoint: str, size: int) -> None:
+    tally.add(Counter.PEER_SENT, size, endpoint)
 
 
 def _about(session: Session) -> dict[str, object]:
