@@ -1,4 +1,4 @@
-"""Chromium for the tests of the page: Debian's program, driven by playwright, a new profile each time.
+"""Chromium for the tests of the page: Debian's program, driven by playwright, a new profile each.
 
 playwright runs an event loop on the thread that uses it, so a module of such tests must not call
 asyncio.run while its browser is open.
@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from browser import PROGRAM, missing
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
+from browser import PROGRAM, missing
 from tests.peers.processes import patience
 
 ARGUMENTS = [

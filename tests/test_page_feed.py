@@ -1,4 +1,4 @@
-"""One poll serves all who look, nobody is polled for where nobody looks, and viewers are bounded."""
+"""One poll serves all who look, none is made while nobody looks, and viewers are bounded."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_many_viewers_cost_one_poll_and_nobody_costs_none():
         streams = [feed.events() for _ in range(8)]
         for _ in range(5):
             frames = [await anext(stream) for stream in streams]
-        assert len({frame for frame in frames}) == 1
+        assert len(set(frames)) == 1
         # Everybody saw five views, and nobody was asked for more than those and a few since.
         assert 5 <= source.asked < 5 * len(streams)
         for stream in streams:

@@ -82,7 +82,9 @@ def test_rates_are_of_the_last_seconds_not_of_the_whole_life():
 def test_a_new_engines_counters_are_not_compared_with_the_old_ones():
     view = shown(look(500.0, sent=10**9, generated_tokens=10**6), look(1.0, sent=10))
     assert (view.edges[0].bytes_per_second, view.tokens_per_second) == (0, 0)
-    assert shown(look(500.0, sent=10**9), look(1.0), look(2.0, sent=7)).edges[0].bytes_per_second == 7
+    assert (
+        shown(look(500.0, sent=10**9), look(1.0), look(2.0, sent=7)).edges[0].bytes_per_second == 7
+    )
 
 
 def test_the_busy_share_is_that_of_the_last_seconds_and_at_most_one():
@@ -157,7 +159,12 @@ def test_who_looks_after_the_engine_was_lost_sees_its_plan():
     plan = [Stage("CUDA0", NODES[0], 5), Stage("CPU", NODES[1], 4)]
     view = Viewer(NODES).view(EngineState(Condition.LOST, CAUSE), None, plan=plan)
     first, last = view.stages
-    assert (first.device, first.first_layer, first.n_layers, first.has_output) == ("CUDA0", 0, 5, False)
+    assert (first.device, first.first_layer, first.n_layers, first.has_output) == (
+        "CUDA0",
+        0,
+        5,
+        False,
+    )
     assert (last.first_layer, last.n_layers, last.has_output, last.state) == (5, 3, True, "lost")
 
 

@@ -176,7 +176,7 @@ class Viewer:
             self._looks.append(metrics)
 
     def _before(self, seconds: float) -> tuple[EngineMetrics, float]:
-        """The newest look that is so old, or else the oldest; and how long before the last it was."""
+        """The newest look that is so old, or else the oldest; and how long ago that was."""
         now = self._looks[-1].uptime
         found = self._looks[0]
         for look in self._looks:
@@ -213,7 +213,7 @@ class Viewer:
         )
 
     def _remains(self, state: EngineState, plan: Sequence[Stage]) -> list[StageView]:
-        """The stages of an engine that is gone; those that its end names are lost until another runs.
+        """The stages of an engine that is gone; what its end names is lost until another runs.
 
         While it is started again nothing is known of the cause's end, so the cause stays.
         """
@@ -226,7 +226,7 @@ class Viewer:
 
 
 def names(sentence: str, node: str) -> bool:
-    """Whether a sentence is about a node: its endpoint stands there, and not as a part of another."""
+    """Whether a sentence is about a node: its whole endpoint stands there."""
     if not node:
         return False
     return re.search(rf"(?<![\w.:-]){re.escape(node)}(?![\w-]|\.\w)", sentence) is not None

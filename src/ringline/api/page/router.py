@@ -1,8 +1,8 @@
 """The page on HTTP: `/`, `/static/NAME` and the events of `/ring/events`.
 
 A browser asks each time whether a file is still the same, so that a server that was updated never
-runs with yesterday's modules. Nothing but this server's own files is ever loaded: the policy says so
-to the browser, which then refuses whatever else would get into the page.
+runs with yesterday's modules. Nothing but this server's own files is ever loaded: the policy says
+so to the browser, which then refuses whatever else would get into the page.
 """
 
 from __future__ import annotations

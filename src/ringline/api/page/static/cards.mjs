@@ -65,7 +65,7 @@ export function memory(stage) {
   if (!total) return [[0, 0, 0], weights ? bytes(weights + kv) : "–"];
   const used = Math.max(total - free, weights + kv);
   const shares = [weights, kv, used - weights - kv].map((size) => size / total);
-  return [shares, `${bytes(used)} of ${bytes(total)}`, `weights ${bytes(weights)}, KV cache ${bytes(kv)}, in use ${bytes(used)} of ${bytes(total)}`];
+  return [shares, `${bytes(used)} / ${bytes(total)}`, `weights ${bytes(weights)}, KV cache ${bytes(kv)}, in use ${bytes(used)} of ${bytes(total)}`];
 }
 
 /** A name, a thin bar of one or more parts, and words. */

@@ -27,7 +27,10 @@ export class Chat {
       this.#send();
     });
     byId("chat-stop").addEventListener("click", () => this.#abort?.abort());
-    byId("chat-reset").addEventListener("click", () => this.#reset());
+    byId("chat-reset").addEventListener("click", () => {
+      this.#reset();
+      this.#input.focus();
+    });
     this.#transcript.addEventListener("keydown", (event) => event.key === "Escape" && this.#abort?.abort());
     this.#reset();
   }
@@ -36,7 +39,6 @@ export class Chat {
     this.#abort?.abort();
     this.#messages = [];
     this.#transcript.replaceChildren(html("p", { class: "empty" }, "Ask the model something: the ring shows what happens."));
-    this.#input.focus({ preventScroll: true });
   }
 
   async #send() {
