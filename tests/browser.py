@@ -30,6 +30,8 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 SECONDS = 30.0
+#: what the demo model writes about this without chance has more than 400 tokens.
+STORY = "Tell me a very long story about a ring of machines."
 
 
 @contextmanager
@@ -92,3 +94,15 @@ def opened(context: BrowserContext, url: str, **emulated: Any) -> Iterator[Page]
         assert watch.faults == []
     finally:
         page.close()
+
+
+def ask(page: Page, text: str) -> None:
+    """Send a message with the mouse."""
+    page.get_by_label("Message", exact=True).fill(text)
+    page.get_by_role("button", name="Send").click()
+
+
+def write_long(page: Page) -> None:
+    """Have the chat ask without chance and for long answers: a test can stop them, not wait."""
+    page.locator("#temperature").evaluate("field => { field.value = 0 }")
+    page.locator("#max-tokens").evaluate("field => { field.value = 400 }")

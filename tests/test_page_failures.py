@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.api_server import api_server
-from tests.browser import chromium, opened
+from tests.browser import STORY, ask, chromium, opened, write_long
 from tests.peers.processes import Peer, patience, ringline_node
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
@@ -43,11 +43,6 @@ def is_ready(page: Page) -> None:
     expect(page.locator("#banner")).to_be_hidden()
 
 
-def ask(page: Page, text: str) -> None:
-    page.get_by_label("Message", exact=True).fill(text)
-    page.get_by_role("button", name="Send").click()
-
-
 def test_a_killed_node_turns_red_and_says_why_until_it_is_back(browser, nodes, model_path):
     with (
         api_server(model_path, *ring_of(nodes)) as server,
@@ -55,7 +50,8 @@ def test_a_killed_node_turns_red_and_says_why_until_it_is_back(browser, nodes, m
     ):
         is_ready(page)
         whole = page.locator(".stage").first.evaluate("e => getComputedStyle(e).borderTopColor")
-        ask(page, "Tell me a long story.")
+        write_long(page)
+        ask(page, STORY)
         expect(page.locator('.slot[data-state="decoding"]')).to_have_count(1)
         nodes[1].kill()
         card = page.locator(".stage").nth(1)

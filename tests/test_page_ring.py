@@ -11,12 +11,10 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.api_server import ApiServer, api_server
-from tests.browser import chromium, opened
+from tests.browser import STORY, ask, chromium, opened, write_long
 from tests.peers.processes import Peer, ringline_node
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
-
-STORY = "Tell me a very long story about a ring of machines."
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +40,9 @@ def browser() -> Iterator[BrowserContext]:
 def page(browser: BrowserContext, server: ApiServer) -> Iterator[Page]:
     with opened(browser, server.url) as page:
         expect(page.locator("#state-text")).to_have_text("ready")
+        write_long(page)
         yield page
     server.wait_idle()
-
-
-def ask(page: Page, text: str) -> None:
-    page.get_by_label("Message", exact=True).fill(text)
-    page.get_by_role("button", name="Send").click()
 
 
 def test_the_ring_appears_with_its_stages_and_all_layers(page: Page, nodes: list[Peer]):
