@@ -23,7 +23,7 @@ def cache(tmp_path_factory):
 
 
 def arguments(model, *more):
-    return ["chat", "-m", model, "--local-stages", 2, "-t", 1, "--temp", 0, *more]
+    return ["chat", "-m", model, "--local-stages", 1, "-t", 1, "--temp", 0, *more]
 
 
 @contextmanager

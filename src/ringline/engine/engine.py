@@ -31,6 +31,7 @@ from ringline.engine.model_size import ModelSize
 from ringline.engine.placement import n_groups_for, n_ubatch_for
 from ringline.engine.ring import Ring
 from ringline.engine.ring_context import RingContext
+from ringline.engine.ring_gauge import RingGauge
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, PlacedModel
 from ringline.engine.step import Limits
 from ringline.engine.watchdog import Watchdog
@@ -124,6 +125,13 @@ class Engine:
             facts = [group.facts() for group in self._groups]
             self.capacity = _measured(share, facts, placed.model)
             self.limits = _as_made(limits, facts)
+            self._gauge = RingGauge(
+                placed.remote,
+                placed.stages,
+                placed.model.path,
+                n_layer=placed.model.n_layer,
+                n_tokens=sum(n * f.n_ctx for n, f in zip(share.slots, facts, strict=True)),
+            )
             self._desk = Desk(self.limits)
             self._watch(step_deadline)
             self.writes = all(fact.writes for fact in facts)
@@ -224,8 +232,19 @@ class Engine:
         return self._embedder.submit(texts, normalize=normalize)
 
     def metrics(self) -> EngineMetrics:
-        """What the engine has done so far, and does now."""
-        return self._desk.metrics()
+        """What the engine has done so far, and does now; waits for no node.
+
+        What nodes say of their part is what they said last, a second ago or more; asking for it
+        lets them be asked again (client/observer.py).
+        """
+        metrics = self._desk.metrics()
+        return replace(
+            metrics,
+            kv_total_tokens=self.capacity.parallel * self.capacity.n_ctx,
+            stages=self._gauge.stages(self._desk.cause),
+            edges=self._gauge.edges(),
+            errors=self._gauge.errors() | metrics.errors,
+        )
 
     @property
     def cause(self) -> RinglineError | None:

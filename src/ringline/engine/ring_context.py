@@ -119,6 +119,7 @@ class RingContext(Context):
                     return run()
                 except TransferError as error:
                     _log.warning("%s; decoding this step again", error)
+                    self._remote.counters.failed(error)
                     self._forget(batch, error)
             return run()
 

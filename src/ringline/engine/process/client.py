@@ -196,8 +196,13 @@ class EngineProcess:
         self._channel.send(make(number))
         return cast("Future[AnswerT]", answer)
 
-    def kill(self) -> None:
-        """End the process at once, for one that hangs; its jobs fail. close() is still due."""
+    def kill(self, cause: RinglineError) -> None:
+        """End the process at once, because it hangs; its jobs fail. close() is still due.
+
+        Args:
+            cause: what its jobs are told.
+        """
+        self._lose(cause)
         self._process.kill()
 
     @property
