@@ -44,6 +44,11 @@ class Terminal:
         """Press keys: \\r is Enter, \\x03 Ctrl-C, \\x04 Ctrl-D."""
         os.write(self._screen, keys.encode())
 
+    def enter(self, keys: str, *, end: str = "\r") -> None:
+        """Press keys and Enter at the next prompt, which is `> ` at the beginning of a line."""
+        self.wait_for(r"\n>")
+        self.type(keys + end)
+
     def wait_for(self, pattern: str, seconds: float = 60.0) -> re.Match[str]:
         """Wait for text after what was waited for before."""
         deadline = time.monotonic() + patience(seconds)

@@ -34,6 +34,7 @@ from ringline.engine.plan import parse_list
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT
 from ringline.errors import CallerError
 from ringline.llama.sampler import SamplingParams
+from ringline.settings import api_keys
 
 app = typer.Typer(add_completion=False)
 
@@ -55,7 +56,10 @@ def chat(
     api_key: Annotated[
         str | None,
         typer.Option(
-            "--api-key", envvar="RINGLINE_API_KEY", metavar="KEY", help="What the server wants."
+            "--api-key",
+            metavar="KEY",
+            show_default="RINGLINE_API_KEY",
+            help="What the server wants to see.",
         ),
     ] = None,
     system: Annotated[
@@ -85,7 +89,7 @@ def chat(
     if server:
         if model or hf or rpc or local_stages:
             raise CallerError("--server answers with its own model: leave out -m, -hf and --rpc")
-        partner = ServerPartner(server, api_key, request)
+        partner = ServerPartner(server, api_key or next(iter(api_keys()), None), request)
         say(f"{partner.model} at {server}")
         _talk(partner, system)
         return

@@ -77,7 +77,7 @@ class ServerPartner:
             return models.data[0].id
         except (msgspec.MsgspecError, UnicodeDecodeError, IndexError):
             raise PeerError(
-                f"{self._path}/models does not name a model as OpenAI's API does", peer=self._peer
+                f"{self._peer}{self._path}/models does not name a model as OpenAI's API does"
             ) from None
         except (OSError, http.client.HTTPException) as error:
             raise _network(error, self._peer) from None
@@ -138,7 +138,7 @@ class _ServerReply:
         except (OSError, http.client.HTTPException) as error:
             raise _network(error, self._peer) from None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise PeerError(f"its stream is not OpenAI's: {error}", peer=self._peer) from None
+            raise PeerError(f"{self._peer}: its stream is not OpenAI's: {error}") from None
         finally:
             self._connection.close()
 
@@ -168,11 +168,11 @@ class _ServerReply:
                 return
             if text.startswith(b"data:"):
                 yield msgspec.json.decode(text.removeprefix(b"data:"), type=Chunk)
-        raise NetworkError("the stream ended in the middle of an answer", peer=self._peer)
+        raise NetworkError(f"{self._peer}: the stream ended in the middle of an answer")
 
     def _take(self, chunk: Chunk) -> str:
         if chunk.error is not None:
-            raise PeerError(error_message(chunk.error), peer=self._peer)
+            raise PeerError(f"{self._peer}: {error_message(chunk.error)}")
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices:
             self._limit = _LIMITS.get(choice.finish_reason or "", self._limit)
@@ -202,12 +202,12 @@ def _refusal(response: http.client.HTTPResponse, peer: str) -> CallerError | Pee
         return CallerError(f"{peer} wants an API key (--api-key, RINGLINE_API_KEY): {message}")
     if http.HTTPStatus.BAD_REQUEST <= response.status < http.HTTPStatus.INTERNAL_SERVER_ERROR:
         return CallerError(f"{peer} answers {response.status}: {message}")
-    return PeerError(f"it answers {response.status}: {message}", peer=peer)
+    return PeerError(f"{peer} answers {response.status}: {message}")
 
 
 def _network(error: OSError | http.client.HTTPException, peer: str) -> NetworkError:
     if isinstance(error, TimeoutError):
         seconds = reply_timeout()
-        return DeadlineError(f"nothing came for {seconds:g} s", peer=peer, seconds=seconds)
+        return DeadlineError(f"{peer}: nothing came for {seconds:g} s", peer="", seconds=seconds)
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return NetworkError(f"the connection failed: {reason or type(error).__name__}", peer=peer)
+    return NetworkError(f"{peer}: the connection failed: {reason or type(error).__name__}")
