@@ -74,7 +74,8 @@ def open_ring(rpc: str, local_stages: int, threads: int | None, tls: tuple[str, 
         tls: the files of --tls-cert, --tls-key and --tls-ca, for the nodes of `rpc`.
 
     Raises:
-        CallerError: both are given, or a file cannot be used. NetworkError, PeerError: a node cannot be used.
+        CallerError: both are given, or a file cannot be used.
+        NetworkError, PeerError: a node cannot be used.
     """
     if rpc and local_stages:
         raise CallerError("--rpc and --local-stages are two ways to get nodes: use one of them")
