@@ -7,6 +7,8 @@ by a PING that proves it done. Rates are megabytes (10^6 bytes) a second.
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
 import tempfile
 import time
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ringline.bench.cpu import tree_seconds
 from ringline.bench.machine import describe_machine
 from ringline.bench.report import Series, in_turns
 from ringline.client.counters import Counters
@@ -29,28 +32,38 @@ from ringline.wire.extension import Ping
 from ringline.wire.messages import GetTensor, Result, SetTensor
 from ringline.wire.tensor import Tensor
 
-__all__ = ["FULL", "QUICK", "LinkReport", "Plan", "run_link"]
+__all__ = ["FIGURES", "FULL", "QUICK", "LinkReport", "Plan", "run_link"]
 
 _HOST: Final = "127.0.0.1"
 _ARMS: Final = ("plain", "tls")
+#: round trip; rates; processor time of both ends together for one write or read.
+FIGURES: Final = ("ping_us", "set_mb_s", "get_mb_s", "set_cpu_ms", "get_cpu_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: rounds of both arms, bytes of a tensor, PINGs of a round."""
+    """What is measured.
+
+    Attributes:
+        rounds: of both arms.
+        size: bytes of the tensor.
+        repeats: writes, and reads, of a round.
+        pings: of a round.
+    """
 
     rounds: int = 7
     size: int = 64 << 20
+    repeats: int = 4
     pings: int = 500
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(rounds=1, size=1 << 20, pings=20)
+QUICK: Final = Plan(rounds=1, size=8 << 20, pings=20)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """Figures of both arms: ping_us, set_mb_s, get_mb_s; ratios are TLS over plain."""
+    """Figures of both arms, see FIGURES; ratios are TLS over plain."""
 
     machine: dict[str, Any]
     plan: Plan
@@ -59,17 +72,20 @@ class LinkReport:
 
     def ratio(self, figure: str) -> float:
         """TLS over plain, the median of the rounds' own ratios."""
-        return self.tls.over(self.plain, figure)
+        return self.tls.over(self.plain, figure) if self._measured(figure) else math.nan
+
+    def _measured(self, figure: str) -> bool:
+        """Processor time is counted in ticks: a short run may have used none."""
+        return all(values[figure] for values in self.plain.rounds)
 
     def as_json(self) -> dict[str, Any]:
         """The report as the JSON file has it."""
-        figures = ("ping_us", "set_mb_s", "get_mb_s")
         return {
             "machine": self.machine,
             "bytes": self.plan.size,
             "rounds": self.plan.rounds,
             "arms": [self.plain.as_json(), self.tls.as_json()],
-            "ratios": {figure: self.ratio(figure) for figure in figures},
+            "ratios": {figure: self.ratio(figure) for figure in FIGURES if self._measured(figure)},
         }
 
 
@@ -127,19 +143,29 @@ class _Arm:
 
     def measure(self) -> dict[str, float]:
         """One round: the median of the PINGs, and the rates."""
-        connection = self._node.main
         trips = [_seconds(self._ping) for _ in range(self._plan.pings)]
-        written = _seconds(self._write)
-        read = _seconds(lambda: connection.read(Command.GET_TENSOR, self._get, target=self._data))
+        written, write_cpu = self._times(self._write)
+        read, read_cpu = self._times(self._read)
         size = self._plan.size / 1e6
         return {
             "ping_us": statistics.median(trips) * 1e6,
             "set_mb_s": size / written,
             "get_mb_s": size / read,
+            "set_cpu_ms": write_cpu * 1e3,
+            "get_cpu_ms": read_cpu * 1e3,
         }
+
+    def _times(self, action: Callable[[], None]) -> tuple[float, float]:
+        """Seconds of one of several in a row, and the processor time of both ends for it."""
+        before = tree_seconds(os.getpid())  # the nodes are below us, and the other one is idle
+        seconds = sum(_seconds(action) for _ in range(self._plan.repeats)) / self._plan.repeats
+        return seconds, (tree_seconds(os.getpid()) - before) / self._plan.repeats
 
     def _ping(self) -> None:
         self._node.main.call(Ping.COMMAND, size=Result.LAYOUT.size)
+
+    def _read(self) -> None:
+        self._node.main.read(Command.GET_TENSOR, self._get, target=self._data)
 
     def _write(self) -> None:
         self._node.main.post(Command.SET_TENSOR, self._set, self._data)

@@ -32,7 +32,9 @@ def link(
     """Compare a connection with TLS to one without, to nodes on this machine.
 
     A round trip of a PING, a write (SET_TENSOR) and a read (GET_TENSOR) of 64 MiB, in interleaved
-    rounds. Figures are medians over the rounds; a ratio is the median of the rounds' own ratios.
+    rounds, and the processor time of client and node together, which depends less on what else runs
+    on the machine. Figures are medians over the rounds; a ratio is the median of the rounds' own
+    ratios.
     """
     check_writable(json_file)
     plan = QUICK if quick else FULL
@@ -54,6 +56,8 @@ def _print(report: LinkReport) -> None:
     for figure, label, digits in (
         ("set_mb_s", "SET_TENSOR, MB/s", 0),
         ("get_mb_s", "GET_TENSOR, MB/s", 0),
+        ("set_cpu_ms", "processor time of a SET, ms", 0),
+        ("get_cpu_ms", "processor time of a GET, ms", 0),
         ("ping_us", "PING and back, us", 1),
     ):
         values = (report.plain.median(figure), report.tls.median(figure))
