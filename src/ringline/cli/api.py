@@ -158,6 +158,8 @@ def api(
         n_ubatch=ubatch_size,
         queue=queue,
     )
+    if "" in (api_key or ()):
+        raise CallerError("--api-key is empty: everybody would have it")
     options = ApiOptions(
         spec=spec,
         host=host,
