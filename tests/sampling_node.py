@@ -5,7 +5,6 @@ Its connections are those of a session process, handed over by a socket pair.
 
 from __future__ import annotations
 
-import mmap
 import os
 import socket
 import threading
@@ -19,6 +18,7 @@ from ringline.ggml.devices import find_devices
 from ringline.llama.vocabulary import vocabulary_header
 from ringline.net.endpoint import Endpoint
 from ringline.net.stream import Stream
+from ringline.server.board import Board
 from ringline.server.buffers import Registry
 from ringline.server.connection import Connection
 from ringline.server.context import Context, Node, Session
@@ -97,7 +97,7 @@ class LocalSession:
             number=7,
             secret=os.urandom(16),
             client="test",
-            board=mmap.mmap(-1, 4096),
+            board=Board(),
             registry=Registry(7),
             peers=self._peers,
             senders=Senders(self._peers),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringline.wire import extension, messages, sampling
+from ringline.wire import counters, extension, messages, sampling
 from ringline.wire import rows as wire_rows
 from ringline.wire.commands import RULES, Command, Reply
 from ringline.wire.extension import ExtHelloReply
@@ -46,7 +46,7 @@ def classes() -> dict[Command, type[Request]]:
     """Command -> its message class."""
     names = [
         (module, name)
-        for module in (messages, extension, wire_rows, sampling)
+        for module in (messages, extension, counters, wire_rows, sampling)
         for name in module.__all__
     ]
     values = [getattr(module, name) for module, name in names]

@@ -3,6 +3,7 @@
     RinglineError
     +-- CallerError       the person or program that called: a flag, a path, a plan
     |   +-- BusyError         too much is asked at once: the same may work later
+    |   +-- PromptTooLongError    it does not fit into the context of a request
     |   +-- NoTokenError      a grammar or a bias leaves no token to choose from
     +-- EngineError       the engine has ended: start another one
     +-- LibraryError      the installed llama-cpp-python: missing, other version, other layout
@@ -31,6 +32,7 @@ __all__ = [
     "NetworkError",
     "NoTokenError",
     "PeerError",
+    "PromptTooLongError",
     "ProtocolError",
     "RefusedError",
     "RemoteError",
@@ -49,6 +51,10 @@ class CallerError(RinglineError):
 
 class BusyError(CallerError):
     """The queue is full: the same request may be taken later."""
+
+
+class PromptTooLongError(CallerError):
+    """The prompt has more tokens than the context of one request."""
 
 
 class NoTokenError(CallerError):

@@ -15,6 +15,7 @@ __all__ = [
     "HELLO_TIMEOUT",
     "PING_INTERVAL",
     "VARIABLES",
+    "api_keys",
     "cache_folder",
     "debug_level",
     "level_5_parts",
@@ -32,6 +33,7 @@ VARIABLES = {
     "GGML_RPC_STATS": "the same, under the name of the seed; RINGLINE_STATS wins",
     "RINGLINE_DEBUG": "1 logs commands and shows tracebacks, 2 adds sizes and times, 3 adds bytes",
     "RINGLINE_CACHE": "folder for models and built wheels (default: XDG cache folder/ringline)",
+    "RINGLINE_API_KEY": "keys of `ringline api`, with commas; --api-key wins",
     "RINGLINE_TIMEOUT": "seconds to wait for a node's reply before the step fails (default: 120)",
 }
 
@@ -71,6 +73,12 @@ def level_5_parts() -> str:
 def stats_wanted() -> bool:
     """Whether the environment asks for the traffic table."""
     return _flag(("RINGLINE_STATS", "GGML_RPC_STATS"), default=False)
+
+
+def api_keys() -> tuple[str, ...]:
+    """Keys that clients of the API server have to bring; none: they need not."""
+    keys = os.environ.get("RINGLINE_API_KEY", "").split(",")
+    return tuple(key.strip() for key in keys if key.strip())
 
 
 def debug_level() -> int:

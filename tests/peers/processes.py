@@ -131,6 +131,7 @@ def run_python(
     *,
     env: Mapping[str, str] | None = None,
     seconds: float = CLIENT_SECONDS,
+    stdin: str = "",
 ) -> str:
     """Run Python with `arguments` in the checkout to its end; what it printed on stdout.
 
@@ -141,13 +142,13 @@ def run_python(
         [sys.executable, *arguments],
         cwd=ROOT,
         env=environment(env),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         try:
-            stdout, stderr = process.communicate(timeout=patience(seconds))
+            stdout, stderr = process.communicate(stdin, timeout=patience(seconds))
         except subprocess.TimeoutExpired:
             process.kill()
             stdout, stderr = process.communicate()

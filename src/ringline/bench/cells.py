@@ -92,11 +92,12 @@ def open_engine(
     """
     slots = max(parallel, groups)
     n_ctx = slots * math.ceil(n_ctx_each / _ROUND) * _ROUND
-    sizes = {} if n_ubatch is None else {"n_ubatch": n_ubatch}
     with (
         Ring(nodes.endpoints[:stages], path=path) as ring,
         ring.place(model, n_ctx=n_ctx, n_threads=1, tensor_split=tensor_split) as placed,
-        Engine(ring, placed, parallel=slots, groups=groups, n_ctx=n_ctx, **sizes) as engine,
+        Engine(
+            ring, placed, parallel=slots, groups=groups, n_ctx=n_ctx, n_ubatch=n_ubatch
+        ) as engine,
     ):
         yield engine
 

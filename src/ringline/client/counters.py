@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ringline.errors import RemoteError
+
 __all__ = ["Counters", "PerStep", "Traffic", "Window"]
 
 
@@ -103,6 +105,16 @@ class Counters:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Traffic] = {}
+        #: errors after which a step was decoded again, by node and class.
+        self.errors: dict[tuple[str, str], int] = {}
+        #: guards errors: each context has a thread.
+        self._lock = threading.Lock()
+
+    def failed(self, error: RemoteError) -> None:
+        """Count an error that the ring has survived."""
+        key = error.peer, type(error).__name__
+        with self._lock:
+            self.errors[key] = self.errors.get(key, 0) + 1
 
     def node(self, endpoint: str) -> Traffic:
         """The traffic with one node; made on first use."""

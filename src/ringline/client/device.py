@@ -65,6 +65,7 @@ class RemoteDevice:
             rows: the node's embedding tables; None: embeddings go as numbers.
             samples: whether the node chooses tokens where the logits are.
         """
+        self.number = number
         self.name = f"RPC{number}"
         self.description = f"{facts.description} at {node.endpoint}".strip()
         self.buffer_type_name = f"RPC{facts.index}[{node.endpoint}]"
@@ -301,5 +302,7 @@ def _move(src: int, target: RemoteDevice, dst: int) -> bool:
         return False
     source = buffer.device
     source_record, target_record = source.packer.pack(src), target.packer.pack(dst)
-    target.transfers.move(source.node, source_record, target.node, target_record, tensor_size(src))
+    transfers, size = target.transfers, tensor_size(src)
+    path = transfers.move(source.node, source_record, target.node, target_record, size)
+    transfers.way(source.number, target.number).took(path, size)
     return True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["Edge", "Path"]
+__all__ = ["Edge", "Path", "Way"]
 
 #: seconds until a failed edge is tried again: first and longest wait.
 _FIRST_PAUSE: Final = 1.0
@@ -56,3 +57,27 @@ class Edge:
         self.probed = False
         self.pause = min(max(2 * self.pause, _FIRST_PAUSE), _LONGEST_PAUSE)
         self.not_before = time.monotonic() + self.pause
+
+
+@dataclass(slots=True)
+class Way:
+    """What has gone from one device to another so far.
+
+    Attributes:
+        last: the path that was taken last; None before the first.
+        taken: hidden states by path.
+        size: bytes of all of them.
+    """
+
+    last: Path | None = None
+    taken: dict[str, int] = field(default_factory=dict)
+    size: int = 0
+    #: guards the numbers: each context moves its hidden states in its own thread.
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def took(self, path: Path, size: int) -> None:
+        """Count a hidden state."""
+        with self._lock:
+            self.last = path
+            self.taken[path] = self.taken.get(path, 0) + 1
+            self.size += size

@@ -69,8 +69,16 @@ def greet(endpoint: Endpoint, traffic: Traffic) -> tuple[Connection, Greeting]:
     return connection, greeting
 
 
-def attach(endpoint: Endpoint, greeting: Greeting, traffic: Traffic) -> Connection:
+def attach(
+    endpoint: Endpoint, greeting: Greeting, traffic: Traffic, *, silence: float | None = None
+) -> Connection:
     """Open a further connection to the session that `greeting` tells of.
+
+    Args:
+        endpoint: where the node listens.
+        greeting: what it said.
+        traffic: counts what goes over the connection.
+        silence: seconds to wait for a reply; None: as long as a graph may take.
 
     Raises:
         NetworkError: unreachable. PeerError: the node refuses, or is another one by now.
@@ -83,7 +91,7 @@ def attach(endpoint: Endpoint, greeting: Greeting, traffic: Traffic) -> Connecti
     except BaseException:
         connection.close()
         raise
-    stream.silence = reply_timeout()
+    stream.silence = reply_timeout() if silence is None else silence
     return connection
 
 

@@ -1,5 +1,8 @@
 """Rows of logits that stay on their node: what libllama reads in their place, and which is which.
 
+Nobody reads the logits of a context that embeds, and libllama asks for them all the same: a row for
+each token of the batch, which would be most of what comes over the wire.
+
 libllama asks for logits piece by piece into one array of its own, and may sort the rows of that
 array afterwards. So each row that stays away gets a mark in the array: after the decode the mark
 tells, for a token of the batch, which of the kept rows is its own.
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from ringline.client.device import RemoteDevice
     from ringline.client.node import Node
 
-__all__ = ["KeptRows"]
+__all__ = ["KeptRows", "UnreadRows"]
 
 #: the name of the logits in a graph of libllama.
 _LOGITS: Final = b"result_output"
@@ -53,8 +56,7 @@ class KeptRows:
             size: of the range, bytes.
         """
         row = self._width * _FLOAT
-        name = bytes(record_at(tensor, TENSOR)[0]["name"])
-        if name != _LOGITS or size % row or not device.samples:
+        if not _are_logits(tensor) or size % row or not device.samples:
             return False
         request = KeepRows(device.packer.pack(tensor), offset, size, self._width)
         device.node.connection.queue(request.COMMAND, request.pack())
@@ -70,3 +72,17 @@ class KeptRows:
             return None
         text, number = _MARK.unpack(view(address, _MARK.size))
         return int(number) if text == _TEXT and number < self.count else None
+
+
+class UnreadRows:
+    """The logits of a decode that nobody wants: they are neither kept nor fetched."""
+
+    count = 0
+
+    def take(self, device: RemoteDevice, tensor: int, data: int, offset: int, size: int) -> bool:
+        """Whether libllama reads logits, which then stay what they were in its array."""
+        return _are_logits(tensor)
+
+
+def _are_logits(tensor: int) -> bool:
+    return bytes(record_at(tensor, TENSOR)[0]["name"]) == _LOGITS

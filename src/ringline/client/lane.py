@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ringline.client.connection import Connection
-from ringline.client.kept import KeptRows
+from ringline.client.kept import KeptRows, UnreadRows
 from ringline.client.replies import Expected
 from ringline.client.thin import LEVEL
 from ringline.errors import NetworkError, PeerError, TransferError
@@ -65,7 +65,7 @@ class Lane:
         """Take connections that are open already, one for each node, in order."""
         self.tickets: list[Ticket] = []
         #: the rows of logits that stay on their node in this decode; None: none may.
-        self.kept: KeptRows | None = None
+        self.kept: KeptRows | UnreadRows | None = None
         self._chains: dict[tuple[Node, Node], bytes] = {}
         self._by_node = dict(zip(nodes, connections, strict=True))
         self._main = {node: node.main for node in nodes}

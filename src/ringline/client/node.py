@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ringline.client.connection import Connection
-from ringline.client.counters import Counters
+from ringline.client.counters import Counters, Traffic
 from ringline.client.edge import Edge
 from ringline.client.greeting import attach, greet
 from ringline.client.lane import current
@@ -75,6 +75,10 @@ class Node:
     def attach(self) -> Connection:
         """A further connection to our session, with a stream of commands of its own."""
         return attach(self.endpoint, self.greeting, self.traffic)
+
+    def attach_apart(self, *, silence: float) -> Connection:
+        """A connection for questions about our session, which are none of the ring's traffic."""
+        return attach(self.endpoint, self.greeting, Traffic(), silence=silence)
 
     def edge(self, target: Node) -> Edge:
         """What is known of the way from this node to another."""

@@ -12,6 +12,7 @@ from ringline.client.failures import Failures
 from ringline.client.heartbeat import Heartbeat
 from ringline.client.lane import Lane, current
 from ringline.client.node import Node
+from ringline.client.observer import Observer
 from ringline.client.rows import RowTables
 from ringline.client.thin import LEVEL, Parts
 from ringline.client.transfer import Transfers
@@ -55,12 +56,15 @@ class RemoteDevices:
         self.nodes: list[Node] = []
         self._registry: Registry | None = None
         self._heartbeat: Heartbeat | None = None
+        self.observer: Observer | None = None
         try:
             for endpoint in endpoints:
                 self.nodes.append(Node(endpoint, self.counters))
-            self.devices = self._describe(Transfers(path))
+            self.transfers = Transfers(path)
+            self.devices = self._describe(self.transfers)
             self._registry = Registry(self.devices)
             self._heartbeat = Heartbeat(self.nodes, self.failures)
+            self.observer = Observer(self.nodes)
         except BaseException:
             self.close()
             raise
@@ -116,6 +120,8 @@ class RemoteDevices:
         """End all sessions; may be called again, never raises."""
         if self._heartbeat is not None:
             self._heartbeat.close()
+        if self.observer is not None:
+            self.observer.close()
         for node in self.nodes:
             with contextlib.suppress(Exception):
                 node.close()

@@ -19,7 +19,7 @@ import threading
 from typing import Final
 
 from ringline.client.connection import BULK
-from ringline.client.edge import Edge, Path
+from ringline.client.edge import Edge, Path, Way
 from ringline.client.lane import Ticket, current
 from ringline.client.node import Node
 from ringline.ggml.library import load
@@ -49,11 +49,33 @@ class Transfers:
         An edge that cannot do `path` takes the next lower one.
         """
         self._best = path or (Path.RENDEZVOUS if p2p_enabled() else Path.HUB)
+        #: what went so far, by the numbers of the devices: from, to.
+        self.ways: dict[tuple[int, int], Way] = {}
         self._staging = threading.local()
         self._deadline_ms = int(_SHARE * reply_timeout() * 1000)
 
-    def move(self, source: Node, src: bytes, target: Node, dst: bytes, size: int) -> None:
+    def way(self, source: int, target: int) -> Way:
+        """What went from one device to another, by their numbers."""
+        return self.ways.setdefault((source, target), Way())
+
+    def expected(self, source: Node, target: Node) -> Path:
+        """The path that a hidden state takes where nothing fails."""
+        if source is target:
+            return Path.COPY
+        level = min(source.level, target.level)
+        if self._best is Path.RENDEZVOUS and level >= _LEVELS[Path.RENDEZVOUS]:
+            return Path.RENDEZVOUS
+        better = self._best is not Path.HUB and level >= _LEVELS[Path.DIRECT]
+        return Path.DIRECT if better else Path.HUB
+
+    def could_do_better(self, source: Node, target: Node) -> bool:
+        """Whether the hub is used from one node to another only because another way failed."""
+        return self._best is not Path.HUB and source.edge(target).pause > 0
+
+    def move(self, source: Node, src: bytes, target: Node, dst: bytes, size: int) -> Path:
         """Move `size` bytes of record `src` on one node to record `dst` on another or the same.
+
+        Returns the path that was taken.
 
         Raises:
             NetworkError, PeerError: a node failed; nothing else gets in the way.
@@ -65,6 +87,7 @@ class Transfers:
         if path is Path.HUB:
             self._through_hub(source, src, target, dst, size)
         target.traffic.took(path)
+        return path
 
     def _copy(self, node: Node, src: bytes, dst: bytes) -> bool:
         raw = node.connection.call(

@@ -12,8 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ringline.engine.job import Job
-from ringline.engine.metrics import EngineMetrics, GroupMetrics, Meter
+from ringline.engine.metrics import EngineMetrics, GroupMetrics, Meter, SlotMetrics
 from ringline.engine.scheduler import Scheduler
+from ringline.engine.slots import Slot
 from ringline.engine.step import Limits, Step, Verdict
 from ringline.engine.task import TaskState
 from ringline.errors import RinglineError
@@ -83,6 +84,8 @@ class Desk:
         """A step failed: all jobs end with its cause, and no more are taken."""
         with self._changed:
             self._end_step(step)
+            if self._cause is None:
+                self._meter.engine_ends(cause)
             ended = self._stop(cause, step)
         self._tell(ended)
 
@@ -95,8 +98,10 @@ class Desk:
     def metrics(self) -> EngineMetrics:
         """All numbers as they are now."""
         with self._changed:
-            busy = [len(group.busy) for group in self._scheduler.groups]
-            return self._meter.look(len(self._scheduler.queue), busy)
+            groups = self._scheduler.groups
+            busy = [len(group.busy) for group in groups]
+            slots = [_look(group.index, slot) for group in groups for slot in group.slots]
+            return self._meter.look(len(self._scheduler.queue), busy, slots)
 
     def steps(self) -> list[Step[Job]]:
         """The steps under way."""
@@ -135,3 +140,18 @@ class Desk:
     def _tell(self, ended: Sequence[Job]) -> None:
         for job in ended:
             job.finish(self._cause)
+
+
+def _look(group: int, slot: Slot[Job]) -> SlotMetrics:
+    job, n_cached = slot.task, len(slot.cached)
+    if job is None:
+        return SlotMetrics(group, slot.index, "idle", n_cached=n_cached)
+    return SlotMetrics(
+        group,
+        slot.index,
+        str(job.state),
+        job=job.number + 1,
+        n_prompt=len(job.prompt),
+        n_done=len(job.writer.ids),
+        n_cached=n_cached,
+    )

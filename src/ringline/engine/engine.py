@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, Self
 
 from ringline.engine.capacity import Capacity
 from ringline.engine.desk import Desk
+from ringline.engine.embedder import Embedder
+from ringline.engine.embedding import Embedding, EmbeddingOptions, with_embeddings
 from ringline.engine.events import Sink
 from ringline.engine.group import Group, GroupFacts
 from ringline.engine.job import Job, Request
@@ -28,10 +31,11 @@ from ringline.engine.model_size import ModelSize
 from ringline.engine.placement import n_groups_for, n_ubatch_for
 from ringline.engine.ring import Ring
 from ringline.engine.ring_context import RingContext
+from ringline.engine.ring_gauge import RingGauge
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, PlacedModel
 from ringline.engine.step import Limits
 from ringline.engine.watchdog import Watchdog
-from ringline.errors import EngineError, RinglineError
+from ringline.errors import CallerError, EngineError, RinglineError
 from ringline.llama.model import Model
 from ringline.llama.sampler import Sampler, SamplingParams
 
@@ -53,6 +57,8 @@ class Engine:
         stages: which device holds how many layers.
         capacity: slots, context of a request, cost of the KV cache; `describe()` says it.
         limits: what the scheduler keeps to, the token budget of a step among it.
+        writes: whether the model continues texts; an encoder (BERT) does not.
+        embedding: longest text and width of vectors, if it embeds.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class Engine:
         step_tokens: int | None = None,
         queue: int | None = None,
         step_deadline: float = STEP_DEADLINE,
+        embeddings: EmbeddingOptions | None = None,
     ) -> None:
         """Make the groups' contexts.
 
@@ -86,6 +93,8 @@ class Engine:
                 of each slot of a group.
             queue: most requests that wait; None: any number.
             step_deadline: seconds in one step after which the log says who is waited for.
+            embeddings: makes a context for embed() too; None: only where the model does nothing
+                else.
 
         Raises:
             CallerError: a number makes no sense, or there is no memory.
@@ -93,7 +102,7 @@ class Engine:
         """
         self._resources = ExitStack()
         try:
-            placed = self._placed(ring, model, n_ctx)
+            placed = self._placed(ring, model, n_ctx, embeddings)
             self.model, self.stages = placed.model, placed.stages
             share = Capacity.share(
                 parallel=parallel,
@@ -116,8 +125,18 @@ class Engine:
             facts = [group.facts() for group in self._groups]
             self.capacity = _measured(share, facts, placed.model)
             self.limits = _as_made(limits, facts)
+            self._gauge = RingGauge(
+                placed.remote,
+                placed.stages,
+                placed.model.path,
+                n_layer=placed.model.n_layer,
+                n_tokens=sum(n * f.n_ctx for n, f in zip(share.slots, facts, strict=True)),
+            )
             self._desk = Desk(self.limits)
             self._watch(step_deadline)
+            self.writes = all(fact.writes for fact in facts)
+            self._embedder = self._open_embedder(placed, embeddings, queue)
+            self.embedding = self._embedder.facts() if self._embedder else None
         except BaseException:
             self._resources.close()
             raise
@@ -163,6 +182,10 @@ class Engine:
         Raises:
             RinglineError: as submit().
         """
+        if not self.writes:
+            raise CallerError(
+                f"{self.model.path.name} reads texts and writes none: ask it for embeddings"
+            )
         tokens = (
             self.model.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else prompt
         )
@@ -178,9 +201,50 @@ class Engine:
         self._desk.submit(job)
         return job
 
+    def embed(
+        self, inputs: Sequence[str | Sequence[int]], *, normalize: bool = True
+    ) -> Future[list[Embedding]]:
+        """Ask for the vectors of texts.
+
+        Args:
+            inputs: texts, in which the names of control tokens are understood, or tokens.
+            normalize: whether the vectors are brought to length 1.
+
+        Returns:
+            One embedding for each input, in order; it can be cancelled until its turn comes, and
+            raises a RinglineError if a node fails.
+
+        Raises:
+            CallerError: an input cannot be used, or this engine does not embed.
+            BusyError: the queue is full. RinglineError: why the engine has ended.
+        """
+        if self._embedder is None:
+            raise CallerError(
+                "this engine has no context for embeddings: start it with --embeddings "
+                "(in Python: Engine(..., embeddings=EmbeddingOptions()))"
+            )
+        if self._desk.cause is not None:
+            raise self._desk.cause
+        texts = [
+            self.model.tokenize(text, parse_special=True) if isinstance(text, str) else text
+            for text in inputs
+        ]
+        return self._embedder.submit(texts, normalize=normalize)
+
     def metrics(self) -> EngineMetrics:
-        """What the engine has done so far, and does now."""
-        return self._desk.metrics()
+        """What the engine has done so far, and does now; waits for no node.
+
+        What nodes say of their part is what they said last, a second ago or more; asking for it
+        lets them be asked again (client/observer.py).
+        """
+        metrics = self._desk.metrics()
+        return replace(
+            metrics,
+            kv_total_tokens=self.capacity.parallel * self.capacity.n_ctx,
+            stages=self._gauge.stages(self._desk.cause),
+            edges=self._gauge.edges(),
+            errors=self._gauge.errors() | metrics.errors,
+        )
 
     @property
     def cause(self) -> RinglineError | None:
@@ -206,11 +270,16 @@ class Engine:
         self.close()
 
     def _placed(
-        self, ring: Ring, model: PlacedModel | str | os.PathLike[str], n_ctx: int
+        self,
+        ring: Ring,
+        model: PlacedModel | str | os.PathLike[str],
+        n_ctx: int,
+        embeddings: EmbeddingOptions | None,
     ) -> PlacedModel:
         """The model, which the engine closes if it has placed it."""
         if not isinstance(model, PlacedModel):
-            model = self._resources.enter_context(ring.place(model, n_ctx=n_ctx))
+            room = with_embeddings(n_ctx, embeddings)
+            model = self._resources.enter_context(ring.place(model, n_ctx=room))
         # From here on the ring must not close the model before the groups have ended.
         ring.before_close(self.close)
         return model
@@ -241,6 +310,18 @@ class Engine:
             groups.append(Group(index, open_context))
             self._resources.callback(groups[-1].join)
         return groups
+
+    def _open_embedder(
+        self, placed: PlacedModel, options: EmbeddingOptions | None, queue: int | None
+    ) -> Embedder | None:
+        """Make the context that embeds, if one is wanted or the model can do nothing else."""
+        if options is None and self.writes:
+            return None
+        options = options or EmbeddingOptions()
+        embedder = Embedder.over(placed, options, limit=queue, failed=self._desk.close)
+        cause = EngineError("the engine was closed before these texts were embedded")
+        self._resources.callback(embedder.close, cause)
+        return embedder
 
     def _watch(self, deadline: float) -> None:
         groups = self._groups

@@ -29,11 +29,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What libllama made of a context: tokens of each slot, of one decode, of one piece of it."""
+    """What libllama made of a context: tokens of each slot, of one decode, of one piece of it.
+
+    `writes` is whether it can continue a text: an encoder cannot.
+    """
 
     n_ctx: int
     n_batch: int
     n_ubatch: int
+    writes: bool = True
 
 
 class Group:
@@ -87,7 +91,8 @@ class Group:
             self._facts.set_exception(error)
             return
         with context:
-            self._facts.set_result(GroupFacts(context.n_ctx_seq, context.n_batch, context.n_ubatch))
+            sizes = context.n_ctx_seq, context.n_batch, context.n_ubatch
+            self._facts.set_result(GroupFacts(*sizes, context.has_memory))
             desk = self._desk.result()
             if desk is not None:
                 self._work(context, desk)

@@ -7,17 +7,33 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final, Self
 
 from ringline.engine.events import Timings
+from ringline.engine.ring_metrics import EdgeMetrics, StageMetrics
 from ringline.engine.task import TaskState
+from ringline.errors import RemoteError, RinglineError
 
-__all__ = ["EngineMetrics", "GroupMetrics", "Meter", "Summary"]
+__all__ = [
+    "EdgeMetrics",
+    "EngineMetrics",
+    "GroupMetrics",
+    "Histogram",
+    "Meter",
+    "SlotMetrics",
+    "StageMetrics",
+    "Summary",
+]
 
 #: the latencies of so many jobs that ended last are summed up.
 WINDOW = 1000
+#: upper bounds of the buckets of TTFT and TPOT, seconds.
+TTFT_BOUNDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
+TPOT_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +57,57 @@ class Summary:
             return ordered[max(0, math.ceil(share * count) - 1)]
 
         return cls(count, sum(ordered) / count, rank(0.5), rank(0.95))
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Values in buckets; all of them, since the engine began.
+
+    Attributes:
+        bounds: upper bounds of the buckets, ascending; one more takes what is beyond.
+        counts: values in each bucket, [len(bounds) + 1].
+        total: sum of all values.
+    """
+
+    bounds: list[float]
+    counts: list[int]
+    total: float = 0.0
+
+    @classmethod
+    def over(cls, bounds: Sequence[float]) -> Self:
+        """An empty one."""
+        return cls(list(bounds), [0] * (len(bounds) + 1))
+
+    def add(self, value: float) -> None:
+        """Take a value in."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def copy(self) -> Histogram:
+        """What it is now."""
+        return Histogram(list(self.bounds), list(self.counts), self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMetrics:
+    """One slot.
+
+    Attributes:
+        group, index: which.
+        state: idle, prompt or decoding.
+        job: the number of its job, counted from 1 in the order of arrival; 0: there is none.
+        n_prompt: tokens of the job's prompt.
+        n_done: tokens that it has generated.
+        n_cached: tokens that the slot's KV cache holds; an idle one keeps them for the next prompt.
+    """
+
+    group: int
+    index: int
+    state: str
+    job: int = 0
+    n_prompt: int = 0
+    n_done: int = 0
+    n_cached: int = 0
 
 
 @dataclass(slots=True)
@@ -76,6 +143,12 @@ class EngineMetrics:
         ttft: seconds to the first token, of the jobs that ended last.
         tpot: mean seconds of each token after the first, of the same jobs.
         groups: one entry each.
+        ttft_histogram, tpot_histogram: the same latencies of all jobs that have ended.
+        slots: of all groups.
+        kv_used_tokens: what the caches of slots with a job hold.
+        kv_total_tokens: what all caches can hold.
+        stages, edges: of the ring, see ring_metrics.
+        errors: how often what happened, by node ("coordinator": none is to blame) and class.
     """
 
     uptime: float
@@ -88,6 +161,14 @@ class EngineMetrics:
     ttft: Summary
     tpot: Summary
     groups: list[GroupMetrics]
+    ttft_histogram: Histogram = field(default_factory=lambda: Histogram.over(TTFT_BOUNDS))
+    tpot_histogram: Histogram = field(default_factory=lambda: Histogram.over(TPOT_BOUNDS))
+    slots: list[SlotMetrics] = field(default_factory=list)
+    kv_used_tokens: int = 0
+    kv_total_tokens: int = 0
+    stages: list[StageMetrics] = field(default_factory=list)
+    edges: list[EdgeMetrics] = field(default_factory=list)
+    errors: dict[str, int] = field(default_factory=dict)
 
     @property
     def busy_share(self) -> list[float]:
@@ -106,6 +187,9 @@ class Meter:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     generated_tokens: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+    _ttft: Histogram = field(default_factory=lambda: Histogram.over(TTFT_BOUNDS))
+    _tpot: Histogram = field(default_factory=lambda: Histogram.over(TPOT_BOUNDS))
     _step_began: dict[int, float] = field(default_factory=dict)
     _first_tokens: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _per_token: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -125,15 +209,26 @@ class Meter:
         self.reused_tokens += n_reused
         if timings.first_token:
             self._first_tokens.append(timings.first_token)
+            self._ttft.add(timings.first_token)
         if timings.per_token:
             self._per_token.append(timings.per_token)
+            self._tpot.add(timings.per_token)
 
-    def look(self, queued: int, busy_slots: list[int]) -> EngineMetrics:
-        """All numbers as they are now.
+    def engine_ends(self, cause: RinglineError) -> None:
+        """A step failed, and with it the engine."""
+        peer = cause.peer if isinstance(cause, RemoteError) else ""
+        key = f"{peer or 'coordinator'} {type(cause).__name__}"
+        self.errors[key] = self.errors.get(key, 0) + 1
+
+    def look(
+        self, queued: int, busy_slots: list[int], slots: Sequence[SlotMetrics] = ()
+    ) -> EngineMetrics:
+        """All numbers as they are now, but for those of the ring.
 
         Args:
             queued: jobs that wait.
             busy_slots: of each group.
+            slots: all slots.
         """
         now = time.monotonic()
         groups = [
@@ -151,4 +246,9 @@ class Meter:
             ttft=Summary.of(self._first_tokens),
             tpot=Summary.of(self._per_token),
             groups=groups,
+            ttft_histogram=self._ttft.copy(),
+            tpot_histogram=self._tpot.copy(),
+            slots=list(slots),
+            kv_used_tokens=sum(slot.n_cached for slot in slots if slot.job),
+            errors=dict(self.errors),
         )

@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
-from ringline.client.kept import KeptRows
+import numpy as np
+from numpy.typing import NDArray
+
+from ringline.client.kept import KeptRows, UnreadRows
 from ringline.client.ring import RemoteDevices
 from ringline.client.samplers import RemoteSamplers
 from ringline.errors import EngineError, TransferError
@@ -19,6 +22,7 @@ from ringline.llama.batch import Batch
 from ringline.llama.choice import Choice, Wanted, choose
 from ringline.llama.context import Context
 from ringline.llama.model import Model
+from ringline.llama.pooling import Pooling
 from ringline.llama.vocabulary import vocabulary_header
 
 __all__ = ["RingContext"]
@@ -45,8 +49,9 @@ class RingContext(Context):
         n_threads: int,
         n_seq_max: int = 1,
         kv_unified: bool = False,
+        pooling: Pooling | None = None,
     ) -> None:
-        """Open a lane to every node and make the context there.
+        """Open a lane to every node and make the context there; sizes as Context takes them.
 
         Raises:
             CallerError: a size that makes no sense, or that there is no memory for.
@@ -65,6 +70,7 @@ class RingContext(Context):
                     n_seq_max=n_seq_max,
                     n_threads=n_threads,
                     kv_unified=kv_unified,
+                    pooling=pooling,
                     check=self._check_nodes,
                 )
         except BaseException:
@@ -91,6 +97,21 @@ class RingContext(Context):
             self._samplers.begin()
         return self._tried(batch, lambda: self._step(batch, wanted))
 
+    def embed(self, batch: Batch, n_sequences: int) -> list[NDArray[np.float32]]:
+        """Run a batch and return the vectors of its sequences 0 to n_sequences - 1; as decode().
+
+        The sequences are forgotten first: a vector depends on its own text alone.
+        """
+        self._lane.kept = UnreadRows()
+        try:
+            with self._lane.bound():
+                self.memory_clear()
+            self.decode(batch)
+            with self._lane.bound():
+                return [self.embedding(sequence) for sequence in range(n_sequences)]
+        finally:
+            self._lane.kept = None
+
     def _tried(self, batch: Batch, run: Callable[[], T]) -> T:
         with self._lane.bound():
             for _ in range(_TRIES - 1):
@@ -98,6 +119,7 @@ class RingContext(Context):
                     return run()
                 except TransferError as error:
                     _log.warning("%s; decoding this step again", error)
+                    self._remote.counters.failed(error)
                     self._forget(batch, error)
             return run()
 

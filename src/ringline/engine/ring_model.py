@@ -12,6 +12,7 @@ from ringline.engine.placement import Stage
 from ringline.engine.ring_context import RingContext
 from ringline.errors import RinglineError
 from ringline.llama.model import Model
+from ringline.llama.pooling import Pooling
 from ringline.llama.sampler import Sampler, SamplingParams
 
 if TYPE_CHECKING:
@@ -67,7 +68,14 @@ class PlacedModel:
         self.n_threads = n_threads
 
     def context(
-        self, *, n_ctx: int, n_batch: int, n_ubatch: int, n_seq_max: int = 1
+        self,
+        *,
+        n_ctx: int,
+        n_batch: int,
+        n_ubatch: int,
+        n_seq_max: int = 1,
+        kv_unified: bool = False,
+        pooling: Pooling | None = None,
     ) -> RingContext:
         """Make a context, on connections of its own; the calling thread uses and closes it.
 
@@ -76,6 +84,8 @@ class PlacedModel:
             n_batch: most tokens in one decode.
             n_ubatch: most tokens in one piece of it.
             n_seq_max: number of sequences; each has an equal part of n_ctx for itself.
+            kv_unified: whether they share all of n_ctx instead.
+            pooling: for embeddings: how the vectors of a sequence become one.
 
         Raises:
             CallerError: a size that makes no sense, or that there is no memory for.
@@ -91,6 +101,8 @@ class PlacedModel:
                 n_ubatch=n_ubatch,
                 n_seq_max=n_seq_max,
                 n_threads=self.n_threads,
+                kv_unified=kv_unified,
+                pooling=pooling,
             ),
         )
 

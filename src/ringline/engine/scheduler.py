@@ -15,7 +15,7 @@ from typing import Generic
 from ringline.engine.slots import Slot, SlotGroup, TaskT, choose_slot
 from ringline.engine.step import Limits, Run, Step, Verdict
 from ringline.engine.task import TaskState
-from ringline.errors import BusyError, CallerError
+from ringline.errors import BusyError, CallerError, PromptTooLongError
 
 __all__ = ["Scheduler"]
 
@@ -43,13 +43,13 @@ class Scheduler(Generic[TaskT]):
         """Take a task in; it gets a slot at once where one is free.
 
         Raises:
-            CallerError: its prompt is empty, or longer than a slot's context.
+            CallerError: its prompt is empty. PromptTooLongError: longer than a slot's context.
             BusyError: the queue is full.
         """
         if not task.prompt:
             raise CallerError("the prompt is empty: it needs at least one token")
         if len(task.prompt) > self.limits.n_ctx:
-            raise CallerError(
+            raise PromptTooLongError(
                 f"the prompt has {len(task.prompt)} tokens and the context of one request holds "
                 f"{self.limits.n_ctx}"
             )

@@ -101,7 +101,13 @@ class Batch:
         return index
 
     def add_run(
-        self, tokens: Sequence[int], position: int, seq_id: int = 0, *, logits_last: bool = False
+        self,
+        tokens: Sequence[int],
+        position: int,
+        seq_id: int = 0,
+        *,
+        logits_last: bool = False,
+        all_rows: bool = False,
     ) -> int:
         """Add consecutive tokens of one sequence and return the index of the last one.
 
@@ -110,6 +116,7 @@ class Batch:
             position: position of the first.
             seq_id: the sequence.
             logits_last: whether the decode computes a row of logits for the last token.
+            all_rows: whether every token has a row, as a context that pools wants it.
 
         Raises:
             CallerError: there are none, they do not fit, or a number is out of range.
@@ -125,8 +132,8 @@ class Batch:
         self._positions[start:end] = np.arange(position, position + len(tokens))
         self._seq_counts[start:end] = 1
         self._seq_ids[start:end, 0] = seq_id
-        self._logits[start:end] = 0
-        self._logits[end - 1] = logits_last
+        self._logits[start:end] = all_rows
+        self._logits[end - 1] = logits_last or all_rows
         self._count = end
         return end - 1
 

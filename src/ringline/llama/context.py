@@ -22,6 +22,7 @@ from ringline.llama.choice import Choice, Wanted, choose
 from ringline.llama.library import Check, libllama, no_check, settle
 from ringline.llama.log import collected_errors, quote
 from ringline.llama.model import Model
+from ringline.llama.pooling import Pooling
 
 __all__ = ["Context", "available_cpus"]
 
@@ -71,6 +72,7 @@ class Context:
         n_threads_batch: CPU threads for prompts; None for n_threads.
         kv_unified: whether the sequences share one cache, so that one may use all of n_ctx.
         flash_attention: None where the devices decide.
+        pooling: for embeddings: how the vectors of a sequence become one; None: for logits.
         check: called after each step of the library; raises what went wrong on a device.
 
     Attributes:
@@ -98,6 +100,7 @@ class Context:
         n_threads_batch: int | None = None,
         kv_unified: bool = False,
         flash_attention: bool | None = None,
+        pooling: Pooling | None = None,
         check: Check = no_check,
     ) -> None:
         threads = available_cpus() if n_threads is None else n_threads
@@ -106,7 +109,8 @@ class Context:
         self.model = model
         self._library = libllama()
         self._check = check
-        self._handle: int | None = self._create(sizes, kv_unified, flash_attention)
+        params = self._params(sizes, kv_unified, flash_attention, pooling)
+        self._handle: int | None = self._create(sizes, params)
         model.adopt(self)
         self.n_ctx = int(self._library.llama_n_ctx(self._handle))
         self.n_ctx_seq = int(self._library.llama_n_ctx_seq(self._handle))
@@ -114,8 +118,7 @@ class Context:
         self.n_ubatch = int(self._library.llama_n_ubatch(self._handle))
         self.n_seq_max = n_seq_max
 
-    def _create(self, sizes: _Sizes, kv_unified: bool, flash_attention: bool | None) -> int:
-        params = self._params(sizes, kv_unified, flash_attention)
+    def _create(self, sizes: _Sizes, params: Any) -> int:
         with collected_errors() as errors, held():
             handle = self._library.llama_init_from_model(self.model.handle, params)
         try:
@@ -131,11 +134,19 @@ class Context:
             )
         return int(handle)
 
-    def _params(self, sizes: _Sizes, kv_unified: bool, flash_attention: bool | None) -> Any:
+    def _params(
+        self,
+        sizes: _Sizes,
+        kv_unified: bool,
+        flash_attention: bool | None,
+        pooling: Pooling | None,
+    ) -> Any:
         params = self._library.llama_context_default_params()
         for name in _Sizes.__slots__:
             setattr(params, name, getattr(sizes, name))
         params.kv_unified = kv_unified
+        if pooling is not None:
+            params.embeddings, params.pooling_type = True, pooling.number
         params.flash_attn_type = {
             None: self._library.LLAMA_FLASH_ATTN_TYPE_AUTO,
             False: self._library.LLAMA_FLASH_ATTN_TYPE_DISABLED,
@@ -234,6 +245,29 @@ class Context:
         if not pointer:
             raise CallerError(f"token {index} of the last batch did not ask for logits")
         return ctypes.addressof(pointer.contents)
+
+    def embedding(self, seq_id: int) -> NDArray[np.float32]:
+        """Return the vector of one sequence of the last batch, where the context pools.
+
+        A sequence has to be in one piece of one batch: libllama pools piece by piece.
+
+        Returns:
+            A copy, [n_embd_out] f32.
+
+        Raises:
+            CallerError: the context does not pool, or the last batch had no such sequence.
+        """
+        with held():
+            pointer = self._library.llama_get_embeddings_seq(self.handle, seq_id)
+        deliver()
+        if not pointer:
+            raise CallerError(f"the last batch has no embedding of sequence {seq_id}")
+        return np.ctypeslib.as_array(pointer, (self.model.n_embd_out,)).copy()
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether it remembers what it read; an encoder does not, and so continues no text."""
+        return bool(self._memory())
 
     def memory_clear(self, *, data: bool = False) -> None:
         """Forget all sequences.

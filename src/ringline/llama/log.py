@@ -40,6 +40,8 @@ CONT = 5
 
 #: what libllama says after it said why: no use in a sentence that has the reason.
 _GENERIC = re.compile(r"failed to (load model|decode, ret|initialize batch|encode, ret)")
+#: warns of what we do on purpose: another pooling than the model's file names, or any at all.
+_MEANT = re.compile(r"model default pooling_type is")
 #: `function: ` in front of a message, once or twice.
 _ORIGIN = re.compile(r"^(?:[A-Za-z_][\w:]*: )+")
 _LEAD = re.compile(r"^(error loading model|failed to initialize the context): ")
@@ -92,7 +94,8 @@ def _finish(stream: _Stream) -> None:
     if stream.level >= logging.ERROR:
         for collector in stream.collectors:
             collector.append(message)
-    LIBRARY_LOGGER.log(stream.level, "%s", message)
+    level = logging.DEBUG if _MEANT.search(message) else stream.level
+    LIBRARY_LOGGER.log(level, "%s", message)
 
 
 @contextmanager

@@ -143,6 +143,24 @@ class Model:
         return int(self._library.llama_model_n_embd(self.handle))
 
     @property
+    def n_embd_out(self) -> int:
+        """Width of an embedding, in numbers."""
+        return int(self._library.llama_model_n_embd_out(self.handle))
+
+    @property
+    def architecture(self) -> str:
+        """What its file calls its architecture, such as `llama` or `bert`."""
+        return self.metadata("general.architecture") or ""
+
+    @property
+    def encodes_for_decoder(self) -> bool:
+        """Whether an encoder reads a text and a decoder of its own writes another (T5)."""
+        library, handle = self._library, self.handle
+        return bool(
+            library.llama_model_has_encoder(handle) and library.llama_model_has_decoder(handle)
+        )
+
+    @property
     def n_ctx_train(self) -> int:
         """Context that the model was trained for, in tokens."""
         return int(self._library.llama_model_n_ctx_train(self.handle))

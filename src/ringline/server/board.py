@@ -1,4 +1,4 @@
-"""What a session process is doing, in memory that it shares with the gatekeeper.
+"""What a session process is doing and has done, in memory that it shares with the gatekeeper.
 
 A process that dies says nothing; what stands on its board then is what killed it, or was under way
 beside it. A byte for each connection, written before and after each command.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 from typing import Final
 
+from ringline.server.tally import SHEET_SIZE
 from ringline.wire.commands import Command
 
 __all__ = ["Board"]
@@ -18,9 +19,14 @@ _NAMES: Final = {int(command): command.name for command in Command}
 
 
 class Board:
-    """Made before the fork, used on both sides of it. Visitors are connections, by number."""
+    """Made before the fork, used on both sides of it. Visitors are connections, by number.
+
+    Attributes:
+        sheet: where the process counts what it costs, see tally.py.
+    """
 
     def __init__(self) -> None:
+        self.sheet = mmap.mmap(-1, SHEET_SIZE)
         self._bytes = mmap.mmap(-1, mmap.PAGESIZE)
         self._bytes[:] = bytes([_NOTHING]) * mmap.PAGESIZE
 
@@ -40,6 +46,7 @@ class Board:
     def close(self) -> None:
         """Give the memory of this side back."""
         self._bytes.close()
+        self.sheet.close()
 
     def _place(self, visitor: int) -> int:
         return 1 + visitor % (mmap.PAGESIZE - 1)

@@ -31,6 +31,7 @@ from ringline.server.handlers.tensors import set_tensor
 from ringline.server.handover import Handover
 from ringline.server.limits import FAREWELL_TIMEOUT, SLOWEST
 from ringline.server.log import tell
+from ringline.server.tally import Counter
 from ringline.wire.commands import Command
 from ringline.wire.extension import COUNT, LENGTH, PeerData, Role
 from ringline.wire.frames import (
@@ -39,7 +40,6 @@ from ringline.wire.frames import (
     ErrorCode,
     check_request,
     error_frame,
-    reply_frame,
 )
 from ringline.wire.messages import Message, SetTensor
 from ringline.wire.thin import Decoder
@@ -72,6 +72,8 @@ class Connection:
         self._level = handover.level
         self._role = handover.role
         self._context = context
+        self._from_client = handover.role is not Role.PEER
+        self._origin = handover.client.rpartition(":")[0]  # its port is another one each time
         self._actions = actions_for(handover.role, handover.level)
         self._kept: tuple[str, int] | None = None
         self._decoder: Decoder | None = None
@@ -130,6 +132,8 @@ class Connection:
             raise self._misfit(number, size)
         context = self._context
         context.session.board.begin(context.visitor, number)
+        if self._from_client:
+            context.session.tally.add(Counter.CLIENT_RECEIVED, _HEADER + size)
         context.registry.enter(context.visitor)
         try:
             if self._debug:
@@ -197,16 +201,16 @@ class Connection:
         return body
 
     def _reply(self, reply: Message | Sequence[Bytes]) -> None:
-        if isinstance(reply, Message):
-            self._stream.send([reply_frame(reply.pack())])
-        else:
-            parts = list(reply)
-            size = sum(map(len, parts))
-            self._stream.send([REPLY_HEADER.pack(size), *parts])
+        parts = [reply.pack()] if isinstance(reply, Message) else list(reply)
+        size = sum(map(len, parts))
+        self._stream.send([REPLY_HEADER.pack(size), *parts])
+        if self._from_client:
+            self._context.session.tally.add(Counter.CLIENT_SENT, REPLY_HEADER.size + size)
 
     def _refuse(self, action: Action, error: RefusedError | LibraryError) -> None:
         """Answer no, remember it or end the connection: see the head of this file."""
         name = action.command.name
+        self._context.session.tally.add(Counter.REFUSED, 1, _rule(error))
         if self._level == 0 and action.refusal is None:
             raise RefusedError(str(error), command=name) from None
         self._warn("refused", f"refused: {name}: {error}", command=name)
@@ -279,7 +283,13 @@ class Connection:
         except NetworkError as error:
             inbox.lost(head.ticket, f"the data broke off ({error.cause})")
             raise
+        self._count_peer(left)
         inbox.arrived(head.ticket)
+
+    def _count_peer(self, size: int) -> None:
+        """Data of a tensor came from another node."""
+        if not self._from_client:
+            self._context.session.tally.add(Counter.PEER_RECEIVED, size, self._origin)
 
     def _set_tensor(self, action: Action, size: int) -> None:
         """Receive a SET_TENSOR of `size` bytes straight into the tensor."""
@@ -290,6 +300,7 @@ class Connection:
                 for place in set_tensor(SetTensor.unpack(head), left, self._context):
                     self._stream.read_into(place)
                     left -= len(place)
+                    self._count_peer(len(place))
             except RefusedError as error:
                 self._refuse(action, error)
         self._stream.skip(left)
@@ -334,3 +345,9 @@ class Connection:
 def _error_code(error: RefusedError | LibraryError) -> int:
     """What the error frame's code tells the client to do."""
     return ErrorCode.TRANSFER if isinstance(error, TransferError) else ErrorCode.REFUSED
+
+
+def _rule(error: RefusedError | LibraryError) -> str:
+    """The rule that a refused request broke, as a short word for counting."""
+    rule = getattr(error, "rule", "")
+    return str(rule) if rule else type(error).__name__.removesuffix("Error").lower()

@@ -5,8 +5,10 @@ A session is shared by the threads of its connections; a context belongs to one 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ringline.errors import RefusedError
 from ringline.ggml.devices import Backend, Device
@@ -22,6 +24,7 @@ from ringline.server.policy import PeerPolicy
 from ringline.server.rows import RowTables
 from ringline.server.sampling import Samplers
 from ringline.server.senders import Senders
+from ringline.server.tally import Counter, Tally
 from ringline.server.vocabulary import SessionVocabulary
 
 __all__ = ["Context", "Node", "Session"]
@@ -53,6 +56,7 @@ class Session:
         client: the client's address, for people.
         board: where the gatekeeper reads what the session was doing when it died.
         vocabulary: of the client's model, for samplers that need the text of tokens.
+        tally: counts what the session costs.
     """
 
     node: Node
@@ -67,6 +71,7 @@ class Session:
     inbox: Inbox
     tables: RowTables = field(default_factory=RowTables)
     vocabulary: SessionVocabulary = field(default_factory=SessionVocabulary)
+    tally: Tally = field(default_factory=Tally)
 
 
 @dataclass(slots=True)
@@ -130,7 +135,8 @@ class Context:
         """This thread's turn on a device: hold it around ggml's work, never around the network."""
         turn = self._turns.get(index)
         if turn is None:
-            turn = self._turns[index] = ExecutionLock(self.session.node.locks[index])
+            waited = partial(self.session.tally.add, Counter.LOCK_WAIT, label=str(index))
+            turn = self._turns[index] = ExecutionLock(self.session.node.locks[index], waited=waited)
         return turn
 
     def compute(self, index: int, graph: StoredGraph) -> None:
@@ -142,7 +148,11 @@ class Context:
         """
         backend = self._backend(index)
         with self.turn(index):
+            began = time.perf_counter_ns()
             status = backend.compute(graph.graph.address)
+            took = time.perf_counter_ns() - began
+        self.session.tally.add(Counter.BUSY, took, str(index))
+        self.session.tally.add(Counter.COMPUTED, 1, str(index))
         if status is not Status.SUCCESS:
             device = self.device(index)
             raise RefusedError(f"device {device.name} could not compute the graph ({status.name})")

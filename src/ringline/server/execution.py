@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
@@ -47,9 +48,17 @@ class LockFiles:
 class ExecutionLock:
     """One user of a device's lock: one thread. A context manager."""
 
-    def __init__(self, files: LockFiles, *, timeout: float = EXECUTION_TIMEOUT) -> None:
+    def __init__(
+        self,
+        files: LockFiles,
+        *,
+        timeout: float = EXECUTION_TIMEOUT,
+        waited: Callable[[int], object] = lambda nanoseconds: None,
+    ) -> None:
+        """Open the files; `waited` gets the nanoseconds that each turn was waited for."""
         self._device = files.device
         self._timeout = timeout
+        self._waited = waited
         self._turnstile = _open_again(files.turnstile)
         self._file = _open_again(files.file)
 
@@ -60,11 +69,15 @@ class ExecutionLock:
             RefusedError: the device stayed busy until the deadline.
         """
         deadline = Deadline(self._timeout)
-        self._acquire(self._turnstile, deadline)
+        began = time.perf_counter_ns()
         try:
-            self._acquire(self._file, deadline)
+            self._acquire(self._turnstile, deadline)
+            try:
+                self._acquire(self._file, deadline)
+            finally:
+                fcntl.flock(self._turnstile, fcntl.LOCK_UN)
         finally:
-            fcntl.flock(self._turnstile, fcntl.LOCK_UN)
+            self._waited(time.perf_counter_ns() - began)
 
     def __exit__(
         self,

@@ -68,6 +68,8 @@ PROBE_TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 1.0
 #: an error is the last word: so long we wait for the client to take it before we close.
 FAREWELL_TIMEOUT: Final = 1.0
+#: labels of one counter that have a value of their own; what goes beyond is counted together.
+MOST_LABELS: Final = 32
 #: tables of rows of one session, and their bytes together.
 MOST_TABLES: Final = 16
 MOST_TABLE_BYTES: Final = 4 << 30

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ringline import settings
 from ringline.errors import CallerError, DeadlineError, NetworkError, PeerError, RefusedError
@@ -173,7 +173,11 @@ class PeerLink:
 class Peers:
     """All peer connections of one session."""
 
-    def __init__(self, policy: PeerPolicy) -> None:
+    def __init__(
+        self, policy: PeerPolicy, *, sent: Callable[[str, int], None] = lambda endpoint, size: None
+    ) -> None:
+        """Dial whom `policy` allows; `sent` gets an endpoint and bytes of tensors sent there."""
+        self.sent = sent
         self._policy = policy
         #: guards _idle; never held while the network is used.
         self._lock = threading.Lock()
@@ -197,6 +201,7 @@ class Peers:
             text = "no transfer to %s: %s; the client falls back"
             tell(_log, logging.WARNING, "no_transfer", text, endpoint, error, target=endpoint)
             return False
+        self.sent(endpoint, len(data))
         return True
 
     def probe(self, endpoint: str, session: int, size: int) -> tuple[int, int] | None:

@@ -176,9 +176,15 @@ class _Worker:
             rest = link.try_post(parcel.ticket, parcel.data)
         except NetworkError:
             return parcel  # the worker opens a new connection, or says why it cannot
+        if not rest:
+            self._peers.sent(self._endpoint, len(parcel.data))
         return replace(parcel, rest=rest) if rest else None
 
     def _deliver(self, parcel: _Parcel) -> None:
+        self._get_through(parcel)
+        self._peers.sent(self._endpoint, len(parcel.data))
+
+    def _get_through(self, parcel: _Parcel) -> None:
         link = self._link
         if parcel.rest and link is not None:
             self._send(link, partial(link.finish, parcel.rest))

@@ -40,6 +40,7 @@ from ringline.server.log import speak_as, tell
 from ringline.server.options import DeviceInfo
 from ringline.server.peers import Peers
 from ringline.server.senders import Senders
+from ringline.server.tally import Counter, Tally
 from ringline.wire.commands import EXTENSION_LEVEL, RULES
 from ringline.wire.extension import ExtHelloReply, Feature, Role
 from ringline.wire.frames import reply_frame
@@ -101,7 +102,8 @@ class _Host:
         first: Handover,
     ) -> None:
         self._control = control
-        peers = Peers(node.policy)
+        tally = Tally(board.sheet)
+        peers = Peers(node.policy, sent=partial(_count_sent, tally))
         self._session = Session(
             node=node,
             devices=devices,
@@ -113,6 +115,7 @@ class _Host:
             peers=peers,
             senders=Senders(peers),
             inbox=Inbox(),
+            tally=tally,
         )
         #: guards _holders, _guests and _clients.
         self._lock = threading.Lock()
@@ -213,7 +216,7 @@ class _Host:
         session = self._session
         reply = ExtHelloReply(
             level=EXTENSION_LEVEL,
-            features=Feature.SUPPORTS_OP,
+            features=Feature.SUPPORTS_OP | Feature.COUNTERS,
             session=session.number,
             secret=bytes(16) if handover.role is Role.PEER else session.secret,
             most_request=_MOST_REQUEST,
@@ -221,6 +224,10 @@ class _Host:
             about=_about(session),
         )
         return reply_frame(reply.pack())
+
+
+def _count_sent(tally: Tally, endpoint: str, size: int) -> None:
+    tally.add(Counter.PEER_SENT, size, endpoint)
 
 
 def _about(session: Session) -> dict[str, object]:

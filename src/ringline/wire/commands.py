@@ -72,6 +72,7 @@ class Command(IntEnum):
     PEER_DATA = 0x88
     PROBE_PEER = 0x89
     SUPPORTS_OP = 0x8A
+    READ_COUNTERS = 0x8B
     STEP = 0x90
     KEEP_ROWS = 0x91
     SAMPLER_NEW = 0x92
@@ -149,6 +150,7 @@ RULES: Final[dict[Command, Rule]] = {
     Command.PEER_DATA: Rule(4, Reply.NONE, 24, _MOST_DATA),
     Command.PROBE_PEER: Rule(4, Reply.FIXED, 20, 20 + _NAME),
     Command.SUPPORTS_OP: _exact(4 + 11 * _T, Reply.FIXED, 1),
+    Command.READ_COUNTERS: _exact(0, Reply.DATA, 1),
     Command.ROW_TABLE: Rule(5, Reply.NONE, 24, 24 + MOST_ROW_PART),
     Command.SET_ROWS: Rule(5, Reply.NONE, _T + 8, _T + 8 + 4 * MOST_ROW_IDS),
     Command.CHECK_ROWS: Rule(5, Reply.FIXED, 8, 8 + 4 * MOST_ROW_IDS),

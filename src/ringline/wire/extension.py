@@ -51,6 +51,7 @@ class Feature(IntEnum):
 
     SUPPORTS_OP = 1
     WEIGHT_CACHE = 2
+    COUNTERS = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,9 @@ from ringline.engine.process.messages import (
 )
 from ringline.engine.process.questions import (
     Answer,
+    AskEmbeddings,
     AskMetrics,
+    Embeddings,
     Metrics,
     Question,
     Refused,
@@ -158,6 +160,24 @@ class EngineProcess:
         """
         return _answer(self.ask(AskMetrics, Metrics)).metrics
 
+    def embed(
+        self, inputs: Sequence[str | Sequence[int]], *, normalize: bool = True
+    ) -> Future[Embeddings]:
+        """Ask for the vectors of texts, without waiting; see Engine.embed. cancel() gives it up.
+
+        Raises:
+            RinglineError: why the engine has ended.
+        """
+        texts = tuple(text if isinstance(text, str) else tuple(text) for text in inputs)
+        return self.ask(lambda number: AskEmbeddings(number, texts, normalize), Embeddings)
+
+    def cancel(self, answer: Future[AnswerT]) -> None:
+        """Nobody waits for an answer of ask() any more: it fails, if it takes long to compute."""
+        with self._lock:
+            numbers = [n for n, waiting in self._questions.items() if waiting is answer]
+        for number in numbers:
+            self._cancel(number)
+
     def ask(self, make: Callable[[int], Question], kind: type[AnswerT]) -> Future[AnswerT]:
         """Ask something, without waiting; the future may get any RinglineError.
 
@@ -176,8 +196,13 @@ class EngineProcess:
         self._channel.send(make(number))
         return cast("Future[AnswerT]", answer)
 
-    def kill(self) -> None:
-        """End the process at once, for one that hangs; its jobs fail. close() is still due."""
+    def kill(self, cause: RinglineError) -> None:
+        """End the process at once, because it hangs; its jobs fail. close() is still due.
+
+        Args:
+            cause: what its jobs are told.
+        """
+        self._lose(cause)
         self._process.kill()
 
     @property

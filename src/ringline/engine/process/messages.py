@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ringline.engine.embedder import EmbedderFacts
+from ringline.engine.embedding import EmbeddingOptions
 from ringline.engine.engine import DEFAULT_PARALLEL
 from ringline.engine.events import Outcome, Piece
 from ringline.engine.job import Request
@@ -58,6 +60,7 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     n_ubatch: int | None = None
     step_tokens: int | None = None
     queue: int | None = None
+    embeddings: EmbeddingOptions | None = None
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +95,8 @@ class About(msgspec.Struct, frozen=True):
         n_ctx: tokens of context of one request.
         parallel: requests at once.
         facts: of the model.
+        writes: whether the model continues texts; an encoder does not.
+        embedding: longest text and width of vectors; None: it does not embed.
     """
 
     model: str
@@ -100,6 +105,8 @@ class About(msgspec.Struct, frozen=True):
     n_ctx: int
     parallel: int
     facts: ModelFacts
+    writes: bool = True
+    embedding: EmbedderFacts | None = None
 
 
 class Open(msgspec.Struct, tag="open"):
@@ -117,7 +124,7 @@ class Submit(msgspec.Struct, tag="submit"):
 
 
 class Cancel(msgspec.Struct, tag="cancel"):
-    """End a job; one that has ended stays as it is."""
+    """End a job, or give up a question; what has ended stays as it is."""
 
     job: int
 

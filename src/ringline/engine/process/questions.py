@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import msgspec
 
+from ringline.engine.embedding import Embedding
 from ringline.engine.metrics import EngineMetrics
 from ringline.engine.process.error_facts import ErrorFacts
 
 __all__ = [
     "Answer",
+    "AskEmbeddings",
     "AskGrammar",
     "AskMetrics",
     "AskPrompt",
     "AskText",
     "AskTokens",
+    "Embeddings",
     "Metrics",
     "Question",
     "Refused",
@@ -65,6 +68,17 @@ class AskGrammar(msgspec.Struct, tag="ask-grammar"):
     schema: str
 
 
+class AskEmbeddings(msgspec.Struct, tag="ask-embeddings"):
+    """Which vectors have these texts? The answer is Embeddings, when the ring has computed them.
+
+    An input is a text or tokens; see Engine.embed. Cancel takes the number of this question too.
+    """
+
+    question: int
+    inputs: tuple[str | tuple[int, ...], ...]
+    normalize: bool = True
+
+
 class Metrics(msgspec.Struct, tag="metrics"):
     """The answer to AskMetrics."""
 
@@ -78,6 +92,13 @@ class Tokens(msgspec.Struct, tag="tokens"):
     question: int
     tokens: tuple[int, ...]
     pieces: tuple[bytes, ...]
+
+
+class Embeddings(msgspec.Struct, tag="embeddings"):
+    """The answer to AskEmbeddings: one for each input, in order."""
+
+    question: int
+    embeddings: list[Embedding]
 
 
 class Said(msgspec.Struct, tag="said"):
@@ -94,5 +115,5 @@ class Refused(msgspec.Struct, tag="refused"):
     facts: ErrorFacts
 
 
-Question = AskMetrics | AskTokens | AskText | AskPrompt | AskGrammar
-Answer = Metrics | Tokens | Said | Refused
+Question = AskMetrics | AskTokens | AskText | AskPrompt | AskGrammar | AskEmbeddings
+Answer = Metrics | Tokens | Said | Embeddings | Refused

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import msgspec
 
+from ringline.engine.embedding import with_embeddings
 from ringline.engine.engine import Engine
 from ringline.engine.events import Event, Piece, Sink
 from ringline.engine.job import Job, Request
@@ -69,7 +70,7 @@ def _open(stack: ExitStack, spec: EngineSpec, progress: Callable[[float], bool])
         devices=spec.devices,
         tensor_split=spec.tensor_split,
         n_gpu_layers=spec.n_gpu_layers,
-        n_ctx=spec.n_ctx,
+        n_ctx=with_embeddings(spec.n_ctx, spec.embeddings),
         n_threads=spec.n_threads,
         repack=spec.repack,
         progress=progress,
@@ -85,6 +86,7 @@ def _open(stack: ExitStack, spec: EngineSpec, progress: Callable[[float], bool])
             n_ubatch=spec.n_ubatch,
             step_tokens=spec.step_tokens,
             queue=spec.queue,
+            embeddings=spec.embeddings,
         )
     )
 
@@ -98,20 +100,25 @@ def _about(engine: Engine) -> About:
         n_ctx=capacity.n_ctx,
         parallel=capacity.parallel,
         facts=model_facts(engine.model),
+        writes=engine.writes,
+        embedding=engine.embedding,
     )
 
 
 def _test_token(engine: Engine) -> None:
-    """Decode one token in each group: after that every stage has answered.
+    """Decode one token in each context: after that every stage has answered.
 
     Raises:
         RinglineError: which node failed.
     """
     model = engine.model
     token = next((t for t in (model.bos, model.eos) if t is not None), 0)
-    jobs = [engine.submit_request((token,), Request(n_predict=1)) for _ in engine.limits.slots]
-    for job in jobs:
-        job.result(reply_timeout() * (1 + len(engine.stages)))
+    seconds = reply_timeout() * (1 + len(engine.stages))
+    if engine.embedding is not None:
+        engine.embed([(token,)]).result(seconds)
+    slots = engine.limits.slots if engine.writes else ()
+    for job in [engine.submit_request((token,), Request(n_predict=1)) for _ in slots]:
+        job.result(seconds)
 
 
 class _Session:
@@ -121,7 +128,7 @@ class _Session:
         self._engine = engine
         self._channel = channel
         self._telling = telling
-        self._answers = Answers(engine, channel.send)
+        self._answers = Answers(engine, channel.send, computed=self._after_step)
         self._jobs: dict[int, Job] = {}
         self._told_end = False
         engine.after_step(self._after_step)
@@ -135,6 +142,8 @@ class _Session:
                 case Cancel(job):
                     if job in self._jobs:
                         self._jobs[job].cancel()
+                    else:
+                        self._answers.cancel(job)
                 case Open():
                     raise EngineError("an engine's process has one engine, and it is there")
                 case _:

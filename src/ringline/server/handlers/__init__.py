@@ -22,6 +22,7 @@ from ringline.server.handlers import (
     tensors,
 )
 from ringline.wire.commands import Command
+from ringline.wire.counters import ReadCounters
 from ringline.wire.extension import (
     CopyTensorTo,
     PeerBarrier,
@@ -104,6 +105,7 @@ HANDLERS: Final[dict[Command, Handler]] = {
     Command.RECV_TENSOR: _handler(RecvTensor.unpack, rendezvous.recv_tensor),
     Command.PROBE_PEER: _handler(ProbePeer.unpack, rendezvous.probe_peer),
     Command.SUPPORTS_OP: _handler(SupportsOp.unpack, devices.supports_op),
+    Command.READ_COUNTERS: _handler(ReadCounters.unpack, ring.read_counters),
     Command.ROW_TABLE: _handler(unpack_row_table, rows.row_table),
     Command.SET_ROWS: _handler(SetRows.unpack, rows.set_rows),
     Command.CHECK_ROWS: _handler(CheckRows.unpack, rows.check_rows),

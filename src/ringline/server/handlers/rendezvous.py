@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from ringline.ggml.transfer import set_tensor as write_data
 from ringline.net.deadline import Deadline
 from ringline.server.context import Context
 from ringline.server.handlers.tensors import read
+from ringline.server.tally import Counter
 from ringline.wire.extension import ProbePeer, RecvTensor, SendTensor
 from ringline.wire.messages import Message
 
@@ -35,9 +37,13 @@ def recv_tensor(request: RecvTensor, context: Context) -> None:
     region = context.registry.resolve(request.tensor)
     place = region.part(request.offset, request.size)
     seconds = min(request.deadline_ms / 1000, _MOST_SECONDS)
-    data = context.session.inbox.receive(
-        request.ticket, request.size, place, deadline=Deadline(seconds), gone=context.gone
-    )
+    began = time.perf_counter_ns()
+    try:
+        data = context.session.inbox.receive(
+            request.ticket, request.size, place, deadline=Deadline(seconds), gone=context.gone
+        )
+    finally:
+        context.session.tally.add(Counter.DATA_WAIT, time.perf_counter_ns() - began)
     if data is None:
         return
     if place is not None:

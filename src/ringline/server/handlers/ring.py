@@ -5,6 +5,8 @@ from __future__ import annotations
 from ringline.errors import RefusedError
 from ringline.server.context import Context
 from ringline.server.handlers.tensors import read
+from ringline.server.tally import Counter
+from ringline.wire.counters import DeviceCounters, PeerBytes, ReadCounters, SessionCounters
 from ringline.wire.extension import CopyTensorTo, PeerBarrier, Ping
 from ringline.wire.messages import Message
 from ringline.wire.tensor import Tensor
@@ -35,3 +37,29 @@ def copy_tensor_to(request: CopyTensorTo, context: Context) -> Message:
     session = Tensor.unpack(request.dst).buffer >> 32
     peers = context.session.peers
     return CopyTensorTo.Reply(int(peers.transfer(request.endpoint, session, request.dst, data)))
+
+
+def read_counters(_: ReadCounters, context: Context) -> tuple[bytes]:
+    """What this session has cost so far, all its connections together."""
+    counts = context.session.tally.counts()
+
+    def of(counter: Counter, label: object = "") -> int:
+        return counts.get((counter, str(label)), 0)
+
+    names = dict.fromkeys(
+        label for name, label in counts if name in (Counter.PEER_SENT, Counter.PEER_RECEIVED)
+    )
+    counters = SessionCounters(
+        tuple(
+            DeviceCounters(
+                of(Counter.BUSY, index), of(Counter.LOCK_WAIT, index), of(Counter.COMPUTED, index)
+            )
+            for index in range(len(context.session.devices))
+        ),
+        of(Counter.DATA_WAIT),
+        {
+            name: PeerBytes(of(Counter.PEER_SENT, name), of(Counter.PEER_RECEIVED, name))
+            for name in names
+        },
+    )
+    return (counters.pack(),)

@@ -1,0 +1,1 @@
+"""What clients are told: objects and events in OpenAI's shapes, encoded without a detour."""

@@ -1,0 +1,48 @@
+"""What `ringline api` is started with. Times are seconds."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from ringline.engine.process.messages import EngineSpec
+
+__all__ = ["ApiOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """The server's options.
+
+    Attributes:
+        spec: which engine answers.
+        host, port: where it listens; port 0 takes a free one.
+        api_keys: one of them has to come with each request; empty: nobody is asked.
+        alias: the model's name for clients; "": the name of its file.
+        grace: how long requests under way may take when the server is asked to end.
+        hang: an engine that has not answered for so long is started again.
+    """
+
+    spec: EngineSpec
+    host: str = "127.0.0.1"
+    port: int = 8080
+    api_keys: tuple[str, ...] = ()
+    alias: str = ""
+    grace: float = 30.0
+    hang: float = 30.0
+
+    @property
+    def model_id(self) -> str:
+        """The model's name for clients."""
+        return self.alias or PurePath(self.spec.model).stem
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only programs of this machine can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False

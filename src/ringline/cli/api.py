@@ -1,0 +1,184 @@
+"""`ringline api`: a server with OpenAI's API, over a ring."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ringline.cli.talk import say
+from ringline.engine.engine import DEFAULT_PARALLEL
+from ringline.engine.models import resolve_model
+from ringline.engine.placement import PIPELINE_UBATCH
+from ringline.engine.plan import parse_list, parse_split
+from ringline.engine.process.messages import EngineSpec
+from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, DEFAULT_UBATCH
+from ringline.errors import CallerError, LibraryError
+from ringline.net.endpoint import parse_endpoints
+from ringline.settings import api_keys
+
+app = typer.Typer(add_completion=False)
+
+#: requests that wait for a slot; more are told to come again.
+_QUEUE = 64
+
+
+@app.command()
+def api(
+    model: Annotated[str | None, typer.Option("-m", "--model", help="A GGUF file.")] = None,
+    hf: Annotated[
+        str | None, typer.Option("-hf", "--hf-repo", help="A model of the hub, REPO[:QUANT].")
+    ] = None,
+    rpc: Annotated[str, typer.Option("--rpc", help="Nodes, host:port, with commas.")] = "",
+    local_stages: Annotated[
+        int, typer.Option("--local-stages", help="Start so many nodes on this machine.", min=0)
+    ] = 0,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")
+    ] = 8080,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--api-key",
+            metavar="KEY",
+            help="Each request has to bring it; may be given many times. Other users of this "
+            "machine can see it: the variable RINGLINE_API_KEY is safer.",
+        ),
+    ] = None,
+    alias: Annotated[
+        str,
+        typer.Option("-a", "--alias", show_default="its file's", help="The model's name."),
+    ] = "",
+    device: Annotated[
+        str, typer.Option("--device", help="Devices in the order of the stages: RPC0,RPC1,CPU.")
+    ] = "",
+    tensor_split: Annotated[
+        str, typer.Option("-ts", "--tensor-split", help="Share of layers of each device: 2,1,1.")
+    ] = "",
+    n_gpu_layers: Annotated[
+        int, typer.Option("-ngl", "--n-gpu-layers", help="Layers on the devices; -1: all.")
+    ] = -1,
+    ctx_size: Annotated[
+        int,
+        typer.Option(
+            "-c",
+            "--ctx-size",
+            help="Context in tokens of all requests together; 0: for each the model's own.",
+        ),
+    ] = DEFAULT_CONTEXT,
+    parallel: Annotated[
+        int,
+        typer.Option("--parallel", min=1, help="Requests at once; each has an equal part of -c."),
+    ] = DEFAULT_PARALLEL,
+    groups: Annotated[
+        int | None,
+        typer.Option(
+            "--groups",
+            min=1,
+            show_default="2 where there are several stages, else 1",
+            help="Steps in flight; each has a context and some of the requests.",
+        ),
+    ] = None,
+    queue: Annotated[
+        int, typer.Option("--queue", min=0, help="Requests that wait; more are answered 503.")
+    ] = _QUEUE,
+    batch_size: Annotated[
+        int, typer.Option("-b", "--batch-size", min=1, help="Most tokens in one decode.")
+    ] = DEFAULT_BATCH,
+    ubatch_size: Annotated[
+        int | None,
+        typer.Option(
+            "-ub",
+            "--ubatch-size",
+            min=1,
+            show_default=f"{DEFAULT_UBATCH}; over several stages {PIPELINE_UBATCH}",
+            help="Most tokens in one piece of it.",
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "-t",
+            "--threads",
+            min=1,
+            show_default="half of the processors",
+            help="CPU threads, of local stages too.",
+        ),
+    ] = None,
+    repack: Annotated[
+        bool,
+        typer.Option("--repack/--no-repack", help="Whether the local CPU may re-order weights."),
+    ] = True,
+    grace: Annotated[
+        float,
+        typer.Option(
+            "--grace",
+            min=0,
+            metavar="SECONDS",
+            help="How long requests under way may take when the server is asked to end.",
+        ),
+    ] = 30.0,
+    hang_timeout: Annotated[
+        float,
+        typer.Option(
+            "--hang-timeout",
+            min=0.5,
+            metavar="SECONDS",
+            help="Start an engine again that has not answered for so long.",
+        ),
+    ] = 30.0,
+) -> None:
+    """Serve a model over HTTP, with OpenAI's API.
+
+    Prints one line that begins with "ringline: api ready on" when one token has been through all
+    stages. SIGTERM and Ctrl-C end it when the requests under way are finished. Exit code 0 after
+    that, 1 for an address, a model or a library that cannot be used.
+    """
+    nodes, devices = _nodes(rpc, local_stages), tuple(parse_list(device))
+    try:
+        from ringline.api.options import ApiOptions
+        from ringline.api.run import run
+    except ModuleNotFoundError as error:
+        raise LibraryError(f"the server needs {error.name}: pip install 'ringline[api]'") from None
+
+    spec = EngineSpec(
+        model=str(resolve_model(model, hf)),
+        nodes=nodes,
+        local_stages=local_stages,
+        devices=devices,
+        tensor_split=_shares(tensor_split, len(devices or nodes) or local_stages),
+        n_gpu_layers=n_gpu_layers,
+        n_threads=threads,
+        repack=repack,
+        parallel=parallel,
+        groups=groups,
+        n_ctx=ctx_size,
+        n_batch=batch_size,
+        n_ubatch=ubatch_size,
+        queue=queue,
+    )
+    options = ApiOptions(
+        spec=spec,
+        host=host,
+        port=port,
+        api_keys=tuple(api_key or api_keys()),
+        alias=alias,
+        grace=grace,
+        hang=hang_timeout,
+    )
+    run(options, say)
+
+
+def _nodes(rpc: str, local_stages: int) -> tuple[str, ...]:
+    if rpc and local_stages:
+        raise CallerError("--rpc and --local-stages are two ways to get nodes: use one of them")
+    return tuple(str(endpoint) for endpoint in parse_endpoints(rpc))
+
+
+def _shares(text: str, n_devices: int) -> tuple[float, ...]:
+    if not text:
+        return ()
+    if not n_devices:
+        raise CallerError("-ts splits layers over devices, and there are none: add --rpc")
+    return tuple(parse_split(text, n_devices))
