@@ -108,6 +108,7 @@ class Supervisor:
             if time.monotonic() - began > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE
             self._enter(EngineState(Condition.LOST, str(cause)), level="error")
+            await self._drop(cause)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -208,9 +209,13 @@ class Supervisor:
         finally:
             hang.cancel()
             self.ready.clear()
-            if not self.stopping.is_set():
-                self._engine = None
-                await asyncio.to_thread(engine.close)
+
+    async def _drop(self, cause: RinglineError) -> None:
+        """End the process of an engine that is lost; it has nothing to finish."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.kill(cause)
+            await asyncio.to_thread(engine.close)
 
     def _loaded(self, share: float) -> None:
         self._progress_at = time.monotonic()
