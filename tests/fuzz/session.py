@@ -22,7 +22,7 @@ from ringline.wire.commands import Command
 from ringline.wire.graph import GraphBody
 from ringline.wire.messages import FreeBuffer
 from ringline.wire.tensor import Tensor
-from tests.fuzz.cases import Case
+from tests.fuzz.cases import Case, Kind
 from tests.fuzz.corpus import SHIFT, SLACK, Scene, Write
 from tests.peers.processes import Peer, patience
 from tests.server_client import Block, Client
@@ -140,9 +140,13 @@ class FuzzSession:
             return self._refused(str(error), case)
         except NetworkError as error:
             return self._lost(error)
-        if case.free:
-            self.close()
+        self._settle(case)
         return Outcome(End.COMPUTED)
+
+    def _settle(self, case: Case) -> None:
+        """The next case finds the scene as it was recorded, but for what graphs have computed."""
+        if case.free or case.kind is Kind.DATA:
+            self.close()
 
     def _open(self, scene: Scene) -> None:
         self.close()
@@ -200,8 +204,7 @@ class FuzzSession:
             outcome = self._lost(error)
             if outcome.end is not End.REFUSED:
                 return outcome
-        if case.free:
-            self.close()
+        self._settle(case)
         rule = _DETAILS.sub("#", _SUBJECT.sub("", sentence))
         return Outcome(End.REFUSED, rule[:120], sentence)
 
