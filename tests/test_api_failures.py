@@ -179,6 +179,16 @@ def test_a_killed_node_is_named(small):
         assert lost.status == 503
 
 
+def test_a_node_that_dies_while_nobody_asks_is_seen(small):
+    with ExitStack() as stack:
+        peers = open_peers(stack, "rr")
+        endpoints = [peer.endpoint for peer in peers]
+        options = (*LONG, "--rpc", ",".join(endpoints), "--hang-timeout", 3)
+        server = stack.enter_context(api_server(small, *options))
+        peers[0].kill()
+        assert endpoints[0] in server.wait_for("/health", 503).error["message"]
+
+
 def test_a_node_that_comes_late_is_waited_for(small):
     with ExitStack() as stack:
         (first,) = open_peers(stack, "r")
