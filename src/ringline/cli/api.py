@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ringline.cli.talk import say
+from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.engine.embedding import DEFAULT_EMBEDDING_TOKENS, EmbeddingOptions
 from ringline.engine.engine import DEFAULT_PARALLEL
 from ringline.engine.models import resolve_model
@@ -17,6 +18,7 @@ from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, DEFAULT_U
 from ringline.errors import CallerError, LibraryError
 from ringline.llama.pooling import Pooling
 from ringline.net.endpoint import parse_endpoints
+from ringline.net.tls import PLAIN, TlsFiles
 from ringline.settings import api_keys
 
 app = typer.Typer(add_completion=False)
@@ -32,6 +34,9 @@ def api(
         str | None, typer.Option("-hf", "--hf-repo", help="A model of the hub, REPO[:QUANT].")
     ] = None,
     rpc: Annotated[str, typer.Option("--rpc", help="Nodes, host:port, with commas.")] = "",
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
     local_stages: Annotated[
         int, typer.Option("--local-stages", help="Start so many nodes on this machine.", min=0)
     ] = 0,
@@ -173,6 +178,7 @@ def api(
         model=str(resolve_model(model, hf)),
         nodes=nodes,
         local_stages=local_stages,
+        tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca) if rpc else PLAIN,
         devices=devices,
         tensor_split=_shares(tensor_split, len(devices or nodes) or local_stages),
         n_gpu_layers=n_gpu_layers,
