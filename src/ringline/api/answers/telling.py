@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from typing import Final, Protocol, TypeVar
 
 from fastapi import Request
 from sse_starlette import EventSourceResponse
@@ -22,7 +22,9 @@ from ringline.api.errors import ApiError
 from ringline.api.served import served
 from ringline.engine.events import Outcome, Piece
 
-__all__ = ["Answer", "tell"]
+__all__ = ["GONE", "Answer", "tell", "unless_gone"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +33,7 @@ _PING_SECONDS: Final = 15
 #: how long a client may read nothing, when the kernel takes no more for it.
 _SEND_SECONDS: Final = 300.0
 #: nobody reads it: the client has gone.
-_GONE: Final = 499
+GONE: Final = 499
 
 
 class Answer(Protocol):
@@ -71,14 +73,14 @@ async def tell(
     if stream:
         return _Events(choices, _events(request, choices, answer, count))
     try:
-        outcomes = await _unless_gone(request, choices)
+        outcomes = await unless_gone(request, _outcomes(choices))
     except ApiError as error:
         _note(request, error)
         raise
     finally:
         choices.close()
     if outcomes is None:
-        return Response(status_code=_GONE)
+        return Response(status_code=GONE)
     return Response(answer.whole(outcomes), media_type="application/json")
 
 
@@ -129,19 +131,19 @@ def _note(request: Request, error: ApiError) -> None:
         served(request).supervisor.tell("warning", f"a request failed: {error.message}")
 
 
-async def _unless_gone(request: Request, choices: Choices) -> dict[int, Outcome] | None:
-    """Wait for all outcomes; None: the client has gone before.
+async def unless_gone(request: Request, work: Coroutine[None, None, T]) -> T | None:
+    """Wait for what a client wants; None: the client has gone before, and `work` was cancelled.
 
     Raises:
-        ApiError: why a job failed.
+        ApiError: why it failed.
     """
-    work = asyncio.create_task(_outcomes(choices))
+    task = asyncio.create_task(work)
     gone = asyncio.create_task(_disconnect(request))
     try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return await work if work.done() else None
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return await task if task.done() else None
     finally:
-        work.cancel()
+        task.cancel()
         gone.cancel()
 
 
