@@ -41,17 +41,23 @@ def serve(options: ServeOptions) -> None:
         LibraryError: ggml is missing or another one.
     """
     log_to_stderr(options.log_format)
-    with contextlib.closing(listen(options.endpoint)) as listener:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(listen(options.endpoint)))
         endpoint = _bound(listener)
+        scrapers = None
+        if options.metrics is not None:
+            scrapers = stack.enter_context(contextlib.closing(listen(options.metrics)))
         policy = PeerPolicy.parse(options.allow_peer, endpoint.host)
         _prepare_to_fork()
         devices = describe_devices(options.devices)
         files = {device.name: LockFiles(device.name) for device in devices}  # one may stand twice
         locks = tuple(files[device.name] for device in devices)
-        with Gatekeeper(listener, Node(options, devices, locks, policy)) as gatekeeper:
+        node = Node(options, devices, locks, policy)
+        with Gatekeeper(listener, node, scrapers) as gatekeeper:
             if not is_loopback(endpoint.host):
                 _warn(endpoint)
-            print(_banner(endpoint, devices, options.n_threads), flush=True)
+            metrics = _bound(scrapers) if scrapers is not None else None
+            print(_banner(endpoint, devices, options.n_threads, metrics), flush=True)
             where = str(endpoint)
             tell(_log, logging.INFO, "ready", "ready on %s", where, endpoint=where)
             gatekeeper.run()
@@ -92,7 +98,12 @@ def _warn(endpoint: Endpoint) -> None:
     )
 
 
-def _banner(endpoint: Endpoint, devices: tuple[DeviceInfo, ...], n_threads: int) -> str:
+def _banner(
+    endpoint: Endpoint,
+    devices: tuple[DeviceInfo, ...],
+    n_threads: int,
+    metrics: Endpoint | None,
+) -> str:
     """What the node is, and as its last line that it is ready."""
     version = ".".join(map(str, BASE_VERSION))
     lines = [
@@ -102,6 +113,8 @@ def _banner(endpoint: Endpoint, devices: tuple[DeviceInfo, ...], n_threads: int)
         f"  engine     llama-cpp-python {PACKAGE_VERSION}, ggml {GGML_VERSION}",
         f"  threads    {n_threads}",
     ]
+    if metrics is not None:
+        lines.append(f"  metrics    http://{metrics}/metrics")
     for index, device in enumerate(devices):
         total, free = device.memory_total // _MIB, device.memory_free // _MIB
         name = f"{device.name}: {device.description}"

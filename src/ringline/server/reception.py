@@ -27,6 +27,7 @@ from ringline.server.handshake import Handshake, Stage
 from ringline.server.limits import MOST_HALF_OPEN, MOST_HALF_OPEN_HERE, MOST_WAITING
 from ringline.server.log import tell
 from ringline.server.origin import origin_of
+from ringline.server.tally import rule_of
 from ringline.wire.extension import ExtHello
 from ringline.wire.frames import error_frame
 
@@ -63,6 +64,7 @@ class Reception:
         selector: the gatekeeper's; its keys carry the function to call.
         admit: takes over whoever has finished.
         patience: seconds between HELLO and the first command, 0: any time.
+        failed: is told in a word why a connection became no session's.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class Reception:
         admit: Admit,
         *,
         patience: float,
+        failed: Callable[[str], object],
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._selector = selector
         self._admit = admit
         self._idle_timeout = patience or None
+        self._failed = failed
         #: by descriptor, in the order of their coming.
         self._guests: dict[int, _Guest] = {}
         selector.register(listener, selectors.EVENT_READ, self._accept)
@@ -95,6 +99,7 @@ class Reception:
             facts = {"client": guest.name, "stage": stage, "seconds": seconds}
             args = (guest.name, stage, seconds)
             tell(_log, logging.WARNING, "handshake_timeout", text, *args, **facts)
+            self._failed("timeout")
             self._drop(guest)
 
     def close(self) -> None:
@@ -143,10 +148,12 @@ class Reception:
         except ProtocolError as error:
             text = "%s: not a client, closing: %s"
             tell(_log, logging.WARNING, "not_a_client", text, guest.name, error, client=guest.name)
+            self._failed("not_a_client")
             self._drop(guest)
         except OSError as error:
             text = "%s: lost in its handshake (%s)"
             tell(_log, logging.INFO, "handshake_lost", text, guest.name, error, client=guest.name)
+            self._failed("lost")
             self._drop(guest)
 
     def _advance(self, guest: _Guest) -> bool:
@@ -176,6 +183,7 @@ class Reception:
         except RefusedError as error:
             text = "%s: turned away: %s"
             tell(_log, logging.WARNING, "turned_away", text, guest.name, error, client=guest.name)
+            self._failed(rule_of(error))
             if hello is not None:
                 guest.sock.send(error_frame(error.code, str(error)))
         self._drop(guest)
@@ -200,4 +208,5 @@ class Reception:
         facts = {"client": guest.name, "waiting": len(crowd), "from_there": here}
         args = (guest.name, len(crowd), here)
         tell(_log, logging.WARNING, "handshake_evicted", text, *args, **facts)
+        self._failed("evicted")
         self._drop(guest)
