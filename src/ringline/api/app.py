@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from ringline import __version__
-from ringline.api import errors
+from ringline.api import errors, prometheus
 from ringline.api.auth import KeyCheck
+from ringline.api.metrics.http import Counting, HttpCounts
 from ringline.api.options import ApiOptions
 from ringline.api.routes import chat, completions, models, status, tokens
 from ringline.api.served import Served, share
@@ -30,11 +31,12 @@ def make_app(options: ApiOptions, watcher: Watcher) -> FastAPI:
         options: of the server.
         watcher: is told when the engine begins to be started.
     """
+    http = HttpCounts()
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         supervisor = Supervisor(options.spec, hang=options.hang)
-        share(app, Served(options, supervisor, int(time.time())))
+        share(app, Served(options, supervisor, int(time.time()), http))
         task = asyncio.create_task(supervisor.run())
         watcher(supervisor, task)
         try:
@@ -52,8 +54,9 @@ def make_app(options: ApiOptions, watcher: Watcher) -> FastAPI:
         redirect_slashes=False,
     )
     errors.install(app)
-    for room in (completions, chat, models, tokens, status):
+    for room in (completions, chat, models, tokens, status, prometheus):
         app.include_router(room.router)
     if options.api_keys:
         app.add_middleware(KeyCheck, keys=options.api_keys)
+    app.add_middleware(Counting, counts=http)  # outermost: it sees who is turned away
     return app
