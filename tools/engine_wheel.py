@@ -16,6 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from amx_headers import COMPILERS, compiler, flags_against_amx
 from locking import locked
 from pip_run import run_pip, say
 from ringline.errors import CallerError
@@ -28,8 +29,6 @@ PACKAGE = "llama-cpp-python"
 #: llama.cpp's own RPC client and server, the stock peers of the tests.
 FLAVOURS = {"plain": "", "rpc": "-DGGML_RPC=ON"}
 
-_COMPILERS = ("c++", "g++", "clang++")
-
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -39,17 +38,19 @@ class Recipe:
         version: of llama-cpp-python.
         flavour: a key of FLAVOURS.
         cmake_args: the user's CMAKE_ARGS (a GPU backend, say) and the flavour's.
+        flags: what the compilers are told before the user's CFLAGS and CXXFLAGS.
     """
 
     version: str
     flavour: str
     cmake_args: str
+    flags: str = ""
 
     @classmethod
     def of(cls, version: str, flavour: str) -> Recipe:
         """Take the flavour's flags, after those of the environment."""
         words = [os.environ.get("CMAKE_ARGS", ""), FLAVOURS[flavour]]
-        return cls(version, flavour, " ".join(" ".join(words).split()))
+        return cls(version, flavour, " ".join(" ".join(words).split()), flags_against_amx())
 
     @property
     def key(self) -> str:
@@ -59,7 +60,7 @@ class Recipe:
         instruction, so the CPU's features are part of the name. The version of Python is not: the
         wheel holds no extension module, ctypes loads its libraries.
         """
-        shaped_by = "\n".join([self.cmake_args, *platform.libc_ver(), _cpu_features()])
+        shaped_by = "\n".join([self.cmake_args + self.flags, *platform.libc_ver(), _cpu_features()])
         digest = hashlib.sha256(shaped_by.encode()).hexdigest()[:12]
         return f"{PACKAGE}-{self.version}-{self.flavour}-{sysconfig.get_platform()}-{digest}"
 
@@ -97,6 +98,8 @@ def _build(recipe: Recipe, python: Path, folder: Path) -> None:
     # --no-cache-dir: pip would else take a wheel that it built with other flags.
     arguments += ["--no-cache-dir", "--no-binary", PACKAGE, f"{PACKAGE}=={recipe.version}"]
     environment = {**os.environ, "CMAKE_ARGS": recipe.cmake_args}
+    for name in ("CFLAGS", "CXXFLAGS"):
+        environment[name] = f"{recipe.flags} {os.environ.get(name, '')}".strip()
     try:
         run_pip(python, arguments, log=log, what=f"build {PACKAGE}", environment=environment)
         part.rename(folder)
@@ -105,8 +108,8 @@ def _build(recipe: Recipe, python: Path, folder: Path) -> None:
 
 
 def _check_compiler() -> None:
-    wanted = os.environ.get("CXX", "").split()[:1] or list(_COMPILERS)
-    if not any(map(shutil.which, wanted)):
+    if compiler() is None:
+        wanted = os.environ.get("CXX", "").split()[:1] or COMPILERS
         raise CallerError(
             f"no C++ compiler ({', '.join(wanted)}) to build {PACKAGE} with: "
             "install one, on Debian with `apt-get install g++`"
