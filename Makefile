@@ -9,14 +9,14 @@ TEST := .venv-test/bin
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo demo-env test test-env lint fmt bench model lock clean check-python
+.PHONY: demo demo-env test test-env browser lint fmt bench model lock clean check-python
 
 demo: model
 	$(DEMO)/ringline demo
 
 # The demo runs on the plain build, which has no RPC code of llama.cpp; pytest comes last, so that
 # its summary is the last thing one reads.
-test: test-env lint model
+test: test-env lint model browser
 	$(DEMO)/ringline demo
 	$(TEST)/pytest
 
@@ -41,6 +41,10 @@ demo-env: check-python
 
 test-env: check-python
 	$(PYTHON) tools/engine.py --venv .venv-test --flavour rpc --extra test
+
+# Chromium, for the tests of the page: Debian's package, if it is missing and we are root.
+browser: check-python
+	$(PYTHON) tools/browser.py
 
 # Takes the newest versions that pyproject.toml allows and writes down what they are.
 lock:

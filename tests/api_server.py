@@ -26,7 +26,7 @@ START_SECONDS, ANSWER_SECONDS = 60.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came over HTTP."""
+    """What came over HTTP; names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -81,10 +81,10 @@ class ApiServer:
         )
         try:
             with urllib.request.urlopen(request, timeout=patience(ANSWER_SECONDS)) as answer:
-                return Answer(answer.status, dict(answer.headers), answer.read())
+                return Answer(answer.status, _lower(answer.headers), answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, dict(error.headers), error.read())
+                return Answer(error.code, _lower(error.headers), error.read())
 
     def wait_for(self, path: str, status: int, *, seconds: float = START_SECONDS) -> Answer:
         """Ask until that status comes; fails after a while, with the server's log."""
@@ -99,6 +99,13 @@ class ApiServer:
         deadline = time.monotonic() + patience(START_SECONDS)
         while any(slot["is_processing"] for slot in self.ask("/slots").json()):
             assert time.monotonic() < deadline, f"a slot stays busy:\n{self.log()}"
+            time.sleep(0.02)
+
+    def wait_log(self, text: str) -> None:
+        """Wait until it has printed that; fails after a while."""
+        deadline = time.monotonic() + patience(START_SECONDS)
+        while text not in self.log():
+            assert time.monotonic() < deadline, f"it never said {text!r}:\n{self.log()}"
             time.sleep(0.02)
 
     def stop(self, number: int = signal.SIGTERM, *, seconds: float = START_SECONDS) -> int:
@@ -148,6 +155,10 @@ def _wait_for(process: subprocess.Popen[bytes], log_path: Path, ready: str) -> s
         assert code is None, f"ringline api ended with {code} before it was ready:\n{said}"
         assert time.monotonic() < deadline, f"ringline api did not say {ready!r} in time:\n{said}"
         time.sleep(0.02)
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def _cmdline(pid: int) -> bytes:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +79,20 @@ def ringline(*arguments: object, env: Mapping[str, str] | None = None) -> Done:
     """Run a command to its end."""
     with running(*arguments, env=env) as command:
         return command.finish()
+
+
+def piped(lines: Sequence[str], *arguments: object, env: Mapping[str, str] | None = None) -> Done:
+    """Run a command to its end with these lines on its stdin."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ringline", *map(str, arguments)],
+        cwd=ROOT,
+        env=environment({"RINGLINE_DEBUG": "0", **(env or {})}),
+        input="".join(line + "\n" for line in lines),
+        capture_output=True,
+        text=True,
+        timeout=patience(COMMAND_SECONDS),
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @contextmanager

@@ -102,6 +102,8 @@ def test_it_is_there_and_says_what_it_serves(server):
     assert server.ask("/v1/models/small").json()["meta"]["n_vocab"] == SPEC.vocab
     assert server.ask("/v1/models/large").error["code"] == "model_not_found"
     assert [slot["is_processing"] for slot in server.ask("/slots").json()] == [False] * 4
+    slot = server.ask("/slots").json()[0]
+    assert (slot["id"], slot["id_task"], slot["n_ctx"], slot["state"]) == (0, -1, 1024, "idle")
     assert server.ask("/props").json()["total_slots"] == 4
 
 

@@ -126,7 +126,13 @@ class ProtocolError(PeerError):
 
 
 class RefusedError(PeerError):
-    """A well-formed request that is refused; `code` is the number in the error frame."""
+    """A well-formed request that is refused.
+
+    Attributes:
+        code: the number in the error frame.
+        rule: what it breaks, as a word to count by ("bounds", "op-shape", "limit-memory"); "" where
+            nobody counts. It stays where the error was raised: it is not sent.
+    """
 
     def __init__(
         self,
@@ -136,8 +142,10 @@ class RefusedError(PeerError):
         command: str | None = None,
         since: Sequence[str] = (),
         code: int = 1,
+        rule: str = "",
     ) -> None:
         self.code = code
+        self.rule = rule
         super().__init__(cause, peer=peer, command=command, since=since)
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from ringline.api.errors import unavailable
 from ringline.api.mailbox import Mailbox
 from ringline.api.state import Condition, EngineState, LogEntry
-from ringline.api.watch import asked_metrics, hang_of
+from ringline.api.watch import asked_metrics, trouble_of
 from ringline.engine.metrics import EngineMetrics
 from ringline.engine.process.client import EngineProcess
 from ringline.engine.process.messages import About, EngineSpec
@@ -108,6 +108,7 @@ class Supervisor:
             if time.monotonic() - began > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE
             self._enter(EngineState(Condition.LOST, str(cause)), level="error")
+            await self._drop(cause)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -129,12 +130,18 @@ class Supervisor:
             await asyncio.to_thread(self._engine.close)
             self._engine = None
 
-    async def metrics(self) -> EngineMetrics | None:
-        """The engine's numbers, at most half a second old; None where there is no engine."""
+    async def metrics(self, *, age: float = _METRICS_AGE) -> EngineMetrics | None:
+        """The engine's numbers; None where there is no engine, or it does not answer.
+
+        Args:
+            age: how old they may be, seconds.
+        """
         engine = self._engine
         if engine is None or self.state.condition is Condition.LOST:
             return None
-        if time.monotonic() - self._metrics_at > _METRICS_AGE:
+        if age == 0.0:
+            return await asked_metrics(engine, _METRICS_SECONDS)
+        if time.monotonic() - self._metrics_at > age:
             self._asking = self._asking or asyncio.create_task(self._ask_metrics(engine))
             await asyncio.shield(self._asking)
         return self._metrics
@@ -199,18 +206,22 @@ class Supervisor:
         self._enter(EngineState(Condition.READY, loaded=1.0))
         self.ready.set()
         ended = asyncio.wrap_future(engine.ended)
-        hang = asyncio.create_task(hang_of(engine, self._hang))
+        trouble = asyncio.create_task(trouble_of(engine, self._hang))
         try:
-            await asyncio.wait((ended, hang), return_when=asyncio.FIRST_COMPLETED)
-            if hang.done() and not ended.done():
-                engine.kill(hang.result())
-            return ended.result() if ended.done() else hang.result()
+            await asyncio.wait((ended, trouble), return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                engine.kill(trouble.result())
+            return ended.result() if ended.done() else trouble.result()
         finally:
-            hang.cancel()
+            trouble.cancel()
             self.ready.clear()
-            if not self.stopping.is_set():
-                self._engine = None
-                await asyncio.to_thread(engine.close)
+
+    async def _drop(self, cause: RinglineError) -> None:
+        """End the process of an engine that is lost; it has nothing to finish."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.kill(cause)
+            await asyncio.to_thread(engine.close)
 
     def _loaded(self, share: float) -> None:
         self._progress_at = time.monotonic()

@@ -11,7 +11,7 @@ from ringline.engine.process.questions import AskMetrics, Metrics
 from ringline.errors import EngineError, RinglineError
 from ringline.settings import reply_timeout
 
-__all__ = ["asked_metrics", "hang_of"]
+__all__ = ["asked_metrics", "trouble_of"]
 
 #: so many looks in the time after which an engine counts as hung.
 _LOOKS: Final = 6
@@ -26,11 +26,12 @@ async def asked_metrics(engine: EngineProcess, seconds: float) -> EngineMetrics 
         return None
 
 
-async def hang_of(engine: EngineProcess, limit: float) -> RinglineError:
-    """Watch an engine until it hangs, and say how.
+async def trouble_of(engine: EngineProcess, limit: float) -> RinglineError:
+    """Watch an engine until something is wrong that no job of it tells; what it is.
 
     A step may take longer than `limit`: it waits for nodes, and they have a deadline of their own,
-    whose error names them. Only what outlives that deadline too is a hang.
+    whose error names them. Only what outlives that deadline too is a hang. A node that is lost is
+    told by the step that needs it; where there is none, it is seen here before somebody asks.
 
     Args:
         engine: to be watched.
@@ -47,3 +48,6 @@ async def hang_of(engine: EngineProcess, limit: float) -> RinglineError:
                 return EngineError(
                     f"group {number} of the engine has been in one step for {longest:g} s: it hangs"
                 )
+        lost = next((stage.why for stage in metrics.stages if stage.state == "lost"), None)
+        if lost is not None and not any(group.busy_slots for group in metrics.groups):
+            return EngineError(lost)

@@ -10,13 +10,28 @@ import typer
 
 from ringline.cli.generate_many import generate_many
 from ringline.cli.generate_one import generate_one
+from ringline.cli.ring_options import (
+    BatchSize,
+    Device,
+    GpuLayers,
+    HubRepo,
+    LocalStages,
+    ModelFile,
+    Nodes,
+    Predict,
+    Seed,
+    TensorSplit,
+    Threads,
+    open_ring,
+    shares,
+)
 from ringline.cli.talk import progress_bar, say_stages, say_traffic
 from ringline.client.counters import Window
 from ringline.engine.engine import DEFAULT_PARALLEL, Engine
 from ringline.engine.job import Request
 from ringline.engine.models import resolve_model
 from ringline.engine.placement import PIPELINE_UBATCH
-from ringline.engine.plan import parse_list, parse_split
+from ringline.engine.plan import parse_list
 from ringline.engine.ring import Ring
 from ringline.engine.ring_model import (
     DEFAULT_BATCH,
@@ -27,7 +42,6 @@ from ringline.engine.ring_model import (
 )
 from ringline.errors import CallerError
 from ringline.llama.sampler import SamplingParams
-from ringline.net.endpoint import parse_endpoints
 from ringline.settings import stats_wanted
 
 app = typer.Typer(add_completion=False)
@@ -35,29 +49,17 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def generate(
-    model: Annotated[str | None, typer.Option("-m", "--model", help="A GGUF file.")] = None,
-    hf: Annotated[
-        str | None, typer.Option("-hf", "--hf-repo", help="A model of the hub, REPO[:QUANT].")
-    ] = None,
-    rpc: Annotated[str, typer.Option("--rpc", help="Nodes, host:port, with commas.")] = "",
-    local_stages: Annotated[
-        int, typer.Option("--local-stages", help="Start so many nodes on this machine.", min=0)
-    ] = 0,
-    device: Annotated[
-        str, typer.Option("--device", help="Devices in the order of the stages: RPC0,RPC1,CPU.")
-    ] = "",
-    tensor_split: Annotated[
-        str, typer.Option("-ts", "--tensor-split", help="Share of layers of each device: 2,1,1.")
-    ] = "",
-    n_gpu_layers: Annotated[
-        int, typer.Option("-ngl", "--n-gpu-layers", help="Layers on the devices; -1: all.")
-    ] = -1,
+    model: ModelFile = None,
+    hf: HubRepo = None,
+    rpc: Nodes = "",
+    local_stages: LocalStages = 0,
+    device: Device = "",
+    tensor_split: TensorSplit = "",
+    n_gpu_layers: GpuLayers = -1,
     ctx_size: Annotated[
         int, typer.Option("-c", "--ctx-size", help="Context in tokens; 0: the model's own.")
     ] = DEFAULT_CONTEXT,
-    batch_size: Annotated[
-        int, typer.Option("-b", "--batch-size", min=1, help="Most tokens in one decode.")
-    ] = DEFAULT_BATCH,
+    batch_size: BatchSize = DEFAULT_BATCH,
     ubatch_size: Annotated[
         int | None,
         typer.Option(
@@ -68,16 +70,7 @@ def generate(
             help="Most tokens in one piece of it.",
         ),
     ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "-t",
-            "--threads",
-            min=1,
-            show_default="half of the processors",
-            help="CPU threads, of local stages too.",
-        ),
-    ] = None,
+    threads: Threads = None,
     prompt: Annotated[
         list[str] | None,
         typer.Option("-p", "--prompt", metavar="TEXT", help="The prompt; may be given many times."),
@@ -108,13 +101,11 @@ def generate(
             help="Steps in flight; each has a context and some of the prompts.",
         ),
     ] = None,
-    n_predict: Annotated[
-        int, typer.Option("-n", "--n-predict", help="Most tokens; -1: until the text ends.")
-    ] = -1,
+    n_predict: Predict = -1,
     temperature: Annotated[
         float, typer.Option("--temp", help="0 takes the likeliest token, always.")
     ] = 0.8,
-    seed: Annotated[int, typer.Option("--seed", help="For sampling; -1: a random one.")] = -1,
+    seed: Seed = -1,
     stats: Annotated[bool, typer.Option("--stats", help="Show traffic per decode step.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, or a list for many prompts.")
@@ -129,13 +120,13 @@ def generate(
     path = resolve_model(model, hf)
     request = Request(n_predict, SamplingParams(temperature, seed=None if seed < 0 else seed))
     sizes = _Sizes(ctx_size, batch_size, ubatch_size)
-    with _ring(rpc, local_stages, threads) as ring:
+    with open_ring(rpc, local_stages, threads) as ring:
         devices = parse_list(device)
         with progress_bar("load") as update:
             placed = ring.place(
                 path,
                 devices=devices,
-                tensor_split=_shares(tensor_split, len(devices or ring.devices)),
+                tensor_split=shares(tensor_split, len(devices or ring.devices)),
                 n_gpu_layers=n_gpu_layers,
                 n_ctx=ctx_size,
                 n_threads=threads,
@@ -215,19 +206,3 @@ def _prompts(texts: Sequence[str], file: Path | None, *, one_a_line: bool) -> li
     if not lines:
         raise CallerError(f"the prompt file {file} has no line with a prompt in it")
     return lines
-
-
-def _ring(rpc: str, local_stages: int, threads: int | None) -> Ring:
-    if rpc and local_stages:
-        raise CallerError("--rpc and --local-stages are two ways to get nodes: use one of them")
-    if local_stages:
-        return Ring.local(local_stages, n_threads=threads)
-    return Ring(parse_endpoints(rpc))
-
-
-def _shares(text: str, n_devices: int) -> list[float]:
-    if not text:
-        return []
-    if not n_devices:
-        raise CallerError("-ts splits layers over devices, and there are none: add --rpc")
-    return parse_split(text, n_devices)

@@ -25,6 +25,7 @@ __all__ = ["main"]
 COMMANDS: Final = {
     "serve": ("ringline.cli.serve", "Lend this machine's devices to a ring."),
     "generate": ("ringline.cli.generate", "Continue a prompt with a model over a ring."),
+    "chat": ("ringline.cli.chat", "Chat with a model over a ring, or with a running server."),
     "api": ("ringline.cli.api", "Serve a model over HTTP, with OpenAI's API."),
     "devices": ("ringline.cli.devices", "List nodes with their devices, memory and versions."),
     "doctor": ("ringline.cli.doctor", "Look at nodes and the ways between them: would a ring run?"),

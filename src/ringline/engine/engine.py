@@ -189,6 +189,7 @@ class Engine:
         tokens = (
             self.model.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else prompt
         )
+        self._check_tokens(tokens)
         sampler = _sampler(self.model, request.sampling, tokens)
         job = Job(
             tokens,
@@ -230,6 +231,13 @@ class Engine:
             for text in inputs
         ]
         return self._embedder.submit(texts, normalize=normalize)
+
+    def _check_tokens(self, tokens: Sequence[int]) -> None:
+        """For one token that is none libllama would fail the whole step, and so all jobs."""
+        n_vocab = self.model.n_vocab
+        if tokens and not (min(tokens) >= 0 and max(tokens) < n_vocab):
+            wrong = next(token for token in tokens if not 0 <= token < n_vocab)
+            raise CallerError(f"token {wrong} is not in the vocabulary of {n_vocab} tokens")
 
     def metrics(self) -> EngineMetrics:
         """What the engine has done so far, and does now; waits for no node.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ringline.errors import CallerError
 from ringline.llama.library import libllama
+from ringline.llama.model import Model
 
 __all__ = ["CHATML", "ChatTemplate"]
 
@@ -41,6 +42,17 @@ class ChatTemplate:
         self._bos, self._eos = bos, eos
         self._adds_bos = adds_bos
         self._formatter: Any = None
+
+    @classmethod
+    def of(cls, model: Model) -> Self:
+        """The template of a model."""
+        bos, eos = model.text_of(model.bos), model.text_of(model.eos)
+        return cls(model.chat_template, bos=bos, eos=eos, adds_bos=model.adds_bos)
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """What ends a turn besides tokens: ChatML's own end, where the model has no template."""
+        return ("<|im_end|>",) if self._source is CHATML else ()
 
     def render(self, variables: str) -> str:
         """Render a conversation, for a tokenizer that knows the names of control tokens.

@@ -289,6 +289,10 @@ class Model:
                 return buffer.raw[:written]
             size = -written
 
+    def text_of(self, token: int | None) -> str:
+        """The text of a token, control tokens by their name; "" for None."""
+        return "" if token is None else self.piece(token, special=True).decode("utf-8", "replace")
+
 
 def _token(number: int) -> int | None:
     """Turn libllama's LLAMA_TOKEN_NULL, -1, into None."""

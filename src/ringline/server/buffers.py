@@ -43,6 +43,7 @@ class BufferTable(NamedTuple):
     bases: npt.NDArray[np.uint64]  # virtual
     sizes: npt.NDArray[np.uint64]
     memory: npt.NDArray[np.uint64]  # real address of the first byte
+    devices: npt.NDArray[np.int64]  # index of the device
 
 
 @dataclass(slots=True)
@@ -193,4 +194,5 @@ def _tabulate(items: list[tuple[int, SessionBuffer]]) -> BufferTable:
         bases=column([buffer.base for buffer in buffers]),
         sizes=column([buffer.size for buffer in buffers]),
         memory=column([buffer.buffer.base for buffer in buffers]),
+        devices=np.array([buffer.device for buffer in buffers], np.int64),
     )

@@ -15,6 +15,7 @@ from ringline.ggml.devices import Backend, Device
 from ringline.ggml.layout import Status
 from ringline.server.board import Board
 from ringline.server.buffers import Registry
+from ringline.server.checked import CheckedStructures
 from ringline.server.execution import ExecutionLock, LockFiles
 from ringline.server.graphs import LaidOut, StoredGraph
 from ringline.server.inbox import Inbox
@@ -56,6 +57,7 @@ class Session:
         client: the client's address, for people.
         board: where the gatekeeper reads what the session was doing when it died.
         vocabulary: of the client's model, for samplers that need the text of tokens.
+        checked: structures of graphs that passed all checks.
         tally: counts what the session costs.
     """
 
@@ -71,6 +73,7 @@ class Session:
     inbox: Inbox
     tables: RowTables = field(default_factory=RowTables)
     vocabulary: SessionVocabulary = field(default_factory=SessionVocabulary)
+    checked: CheckedStructures = field(default_factory=CheckedStructures)
     tally: Tally = field(default_factory=Tally)
 
 

@@ -1,8 +1,10 @@
 """From the body of GRAPH_COMPUTE to a ggml_cgraph: every rule checked, all tensors at once.
 
 A graph has hundreds of tensors and a decode step of a small model takes a few milliseconds, so no
-rule may cost Python per tensor: each is one expression over columns. The columns that do not depend
-on the session (ids, shapes, order) are in structure.py; here are memory and the C structs.
+rule may cost Python per tensor: each is one expression over columns. What does not depend on the
+session is elsewhere: ids (links.py), shapes and order (structure.py), the rules of each op
+(rules/); a structure that was checked once is remembered (checked.py). Here are memory and the C
+structs.
 Refusals name the tensor and the rule. Sizes are bytes.
 """
 
@@ -14,11 +16,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ringline.ggml.devices import Device
 from ringline.ggml.graph import BuiltGraph
 from ringline.ggml.layout import TENSOR
 from ringline.ggml.types import tables
 from ringline.server.buffers import BufferTable, Registry
-from ringline.server.structure import Mask, Structure, read_structure, refuse
+from ringline.server.checked import CheckedStructures, structural_key
+from ringline.server.columns import I64, refuse
+from ringline.server.links import read_links
+from ringline.server.rules import check_nodes
+from ringline.server.structure import Structure, read_structure
 from ringline.wire.graph import GraphBody
 
 __all__ = ["LaidOut", "StoredGraph", "build_graph"]
@@ -87,22 +94,37 @@ class _Memory:
 
     buffers: U64  # addresses of ggml buffers, [n_tensors]
     data: U64  # addresses of bytes, [n_tensors]
+    devices: I64  # indices of devices, -1 for none, [n_tensors]
 
 
-def build_graph(body: GraphBody, registry: Registry) -> StoredGraph:
+def build_graph(
+    body: GraphBody,
+    registry: Registry,
+    *,
+    device: Device | None = None,
+    checked: CheckedStructures | None = None,
+) -> StoredGraph:
     """Check a graph and lay it out for ggml.
 
     Args:
         body: the request.
         registry: the buffers of the session.
+        device: what will compute it; None stands for a CPU.
+        checked: the structures that were checked before, and this one afterwards.
 
     Raises:
         RefusedError: names the tensor and the rule that it breaks.
     """
     generation = registry.generation
-    structure = read_structure(body)
+    on_cpu = device is None or device.kind == "CPU"
+    links = read_links(body)
+    key = structural_key(body.tensors, links, on_cpu=on_cpu) if checked is not None else b""
+    known = checked.find(key, body.tensors) if checked is not None else None
+    structure = known or read_structure(body.tensors, links)
+    if known is None:
+        check_nodes(structure, on_cpu=on_cpu)
     memory = _place(structure, registry.table())
-    _check_data(structure, memory)
+    _check_data(structure, memory, body.device)
     _check_views(structure)
     graph = BuiltGraph(
         _structs(structure, memory),
@@ -111,72 +133,64 @@ def build_graph(body: GraphBody, registry: Registry) -> StoredGraph:
         structure.nodes,
         structure.tensors["use_count"][structure.nodes],
     )
+    if known is None:
+        if device is not None and not on_cpu:
+            _ask(device, graph, structure)
+        if checked is not None:
+            checked.add(key, structure)
     handles = np.unique(structure.tensors["buffer"][memory.buffers != 0])
     return StoredGraph(graph, frozenset(handles.tolist()), generation)
+
+
+def _ask(device: Device, graph: BuiltGraph, structure: Structure) -> None:
+    """Let a device that is no CPU say whether it can compute what it is asked to."""
+    computed = structure.nodes[structure.computed()]
+    unable = [not device.supports_op(graph.tensor_address(int(index))) for index in computed]
+    text = f"device {device.name} does not support this op with these types and shapes"
+    refuse(structure.tensors, np.array(unable, np.bool_), text, rule="op-device", among=computed)
 
 
 def _place(structure: Structure, table: BufferTable) -> _Memory:
     """Resolve handles and virtual addresses; a tensor without a buffer must have no address."""
     tensors = structure.tensors
     handles, data = tensors["buffer"], tensors["data"].astype(np.uint64)
+    text = "invalid data ptr: an address without a buffer"
     if not len(table.handles):
-        refuse(tensors, data != 0, "invalid data ptr: an address without a buffer")
-        return _Memory(np.zeros_like(data), data)
+        refuse(tensors, data != 0, text, rule="buffer")
+        return _Memory(np.zeros_like(data), data, np.full(len(data), -1))
     places = np.minimum(np.searchsorted(table.handles, handles), len(table.handles) - 1)
     known = table.handles[places] == handles
-    refuse(tensors, ~known & (data != 0), "invalid data ptr: an address without a buffer")
+    refuse(tensors, ~known & (data != 0), text, rule="buffer")
     bases, room = table.bases[places], table.sizes[places]
     offsets = data - bases  # wraps where data < bases, which is refused
     sizes = structure.sizes.astype(np.uint64)
     outside = (data < bases) | (offsets > room) | (sizes > room - offsets)
-    refuse(tensors, known & outside, "its data is outside its buffer")
+    refuse(tensors, known & outside, "its data is outside its buffer", rule="bounds")
+    grain = np.where(tables().block == 1, tables().size, 1)[structure.kinds]
+    askew = data & (grain - 1).astype(np.uint64) != 0
+    refuse(tensors, askew, "its data is not aligned to its elements", rule="alignment")
     nowhere = np.uint64(0)
     return _Memory(
         buffers=np.where(known, table.addresses[places], nowhere),
         data=np.where(known, table.memory[places] + offsets, nowhere),
+        devices=np.where(known, table.devices[places], -1),
     )
 
 
-def _check_data(structure: Structure, memory: _Memory) -> None:
-    """What is computed, and what it is computed from, is somewhere."""
-    tensors, nodes = structure.tensors, structure.nodes
-    computed = _computed(structure)
-    refuse(
-        tensors, computed & (memory.data[nodes] == 0), "it is computed but has no data", among=nodes
-    )
+def _check_data(structure: Structure, memory: _Memory, device: int) -> None:
+    """What is computed, and what it is computed from, is somewhere, and on the right device."""
+    tensors = structure.tensors
+    nodes = structure.nodes[structure.computed()]
+    text = "it is computed but has no data"
+    refuse(tensors, memory.data[nodes] == 0, text, rule="data", among=nodes)
     sources = structure.sources[nodes]
     missing = (memory.data == 0) & (structure.sizes > 0)
-    bad = (sources >= 0) & missing[sources] & computed[:, None]
-    refuse(tensors, bad, "one of its sources has no data", among=nodes)
-    owners = computed & (structure.views[nodes] < 0)
-    bad = _unlike_new(structure) & owners[:, None]
-    refuse(tensors, bad, "it is computed but not contiguous", among=nodes)
-
-
-def _computed(structure: Structure) -> Mask:
-    """Which nodes write memory: a mask over the nodes."""
-    views: Mask = tables().views
-    written: Mask = ~views[structure.ops[structure.nodes]] & (structure.sizes[structure.nodes] > 0)
-    return written
-
-
-def _unlike_new(structure: Structure) -> Mask:
-    """Which strides of the nodes are not those of a new tensor: ops write results as if they were.
-
-    A stride counts where its dimension has more than one element; strides are cut to 32 bits on
-    the wire. The mask is over nodes and dimensions.
-    """
-    nodes, known = structure.nodes, tables()
-    kinds, ne, nb = structure.kinds[nodes], structure.ne[nodes], structure.nb[nodes]
-    expected = np.empty_like(nb)
-    expected[:, 0] = known.size[kinds]
-    expected[:, 1] = expected[:, 0] * (ne[:, 0] // known.block[kinds])
-    expected[:, 2] = expected[:, 1] * ne[:, 1]
-    expected[:, 3] = expected[:, 2] * ne[:, 2]
-    counts = ne > 1
-    counts[:, 0] = True
-    unlike: Mask = (nb != expected & 0xFFFFFFFF) & counts
-    return unlike
+    missing = np.append(missing, False)  # an index of -1 is no source
+    refuse(tensors, missing[sources], "one of its sources has no data", rule="data", among=nodes)
+    apart = np.append((memory.devices != device) & (memory.data != 0), False)
+    bad = apart[nodes] | apart[sources].any(axis=1)
+    text = f"it is computed on device {device}, but not all of it is there"
+    refuse(tensors, bad, text, rule="buffer", among=nodes)
 
 
 def _check_views(structure: Structure) -> None:
@@ -185,7 +199,8 @@ def _check_views(structure: Structure) -> None:
     seen, data, buffers = structure.views, tensors["data"].copy(), tensors["buffer"].copy()
     placed = (seen >= 0) & (data != 0) & (data[seen] != 0)
     same = (data == data[seen] + tensors["view_offs"]) & (buffers == buffers[seen])
-    refuse(tensors, placed & ~same, "it is not where the tensor that it views says")
+    text = "it is not where the tensor that it views says"
+    refuse(tensors, placed & ~same, text, rule="bounds")
 
 
 def _structs(structure: Structure, memory: _Memory) -> npt.NDArray[np.void]:

@@ -1,4 +1,4 @@
-"""The structure of a graph as columns: ids, shapes, ops, order. Checked without a session.
+"""The structure of a graph as columns: shapes, strides, ops, order. Checked without a session.
 
 Every function works on whole arrays, see graphs.py. Indices are into the graph's tensors, -1 is
 "none". Sizes are bytes.
@@ -7,22 +7,24 @@ Every function works on whole arrays, see graphs.py. Indices are into the graph'
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ringline.errors import RefusedError
 from ringline.ggml.layout import MAX_SRC, OP_COUNT, TYPE_COUNT
 from ringline.ggml.types import tables
+from ringline.server.columns import I64, Mask, Records, refuse
+from ringline.server.links import Links
 from ringline.server.ops import least_sources
 from ringline.server.regions import MOST_BYTES
-from ringline.wire.graph import GraphBody
 
-__all__ = ["I64", "Mask", "Records", "Structure", "read_structure", "refuse"]
+__all__ = ["Structure", "read_structure", "tensor_sizes"]
 
-I64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-Records = npt.NDArray[np.void]
+#: on the wire a stride has 32 bits.
+_CUT: Final = (1 << 32) - 1
+#: so often the elements of a view may lie on each other, as windows do; more takes no memory of the
+#: client's, and for ever to compute.
+_MOST_OVERLAP: Final = 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,13 @@ class Structure:
     """A graph whose ids, shapes, ops and order are sound.
 
     Attributes:
-        tensors: the records as they came.      # [n_tensors] RECORD
-        nodes: indices of the nodes, in order.  # [n_nodes] i64
-        sources: indices of the sources.        # [n_tensors, 10] i64
-        views: what each is a view of.          # [n_tensors] i64
-        kinds, ops: type and op numbers.        # [n_tensors] i64
-        ne, nb: shape and strides.              # [n_tensors, 4] i64
-        sizes: by ggml_nbytes.                  # [n_tensors] i64
+        tensors: the records as they came.                         # [n_tensors] RECORD
+        nodes: indices of the nodes, in order.                     # [n_nodes] i64
+        sources: indices of the sources.                           # [n_tensors, 10] i64
+        views: what each is a view of.                             # [n_tensors] i64
+        kinds, ops: type and op numbers.                           # [n_tensors] i64
+        ne, nb: shape and strides; cut strides are whole again.    # [n_tensors, 4] i64
+        sizes: by ggml_nbytes.                                     # [n_tensors] i64
     """
 
     tensors: Records
@@ -49,103 +51,47 @@ class Structure:
     nb: I64
     sizes: I64
 
+    def computed(self) -> Mask:
+        """Which nodes write memory."""
+        nodes = self.nodes
+        written: Mask = ~tables().views[self.ops[nodes]] & (self.sizes[nodes] > 0)
+        return written
 
-def read_structure(body: GraphBody) -> Structure:
+
+def read_structure(tensors: Records, links: Links) -> Structure:
     """Read and check a graph's structure.
 
     Raises:
         RefusedError: names the tensor and the rule that it breaks.
     """
-    tensors = body.tensors
-    find = _Finder(tensors)
-    nodes = _nodes(body, find)
     kinds, ops = tensors["type"].astype(np.int64), tensors["op"].astype(np.int64)
     ne, nb = tensors["ne"].astype(np.int64), tensors["nb"].astype(np.int64)
+    sizes = tensor_sizes(tensors, kinds, ne, nb)
+    fresh = _new_strides(kinds, ne)
+    like_new = nb == fresh & _CUT
+    whole = like_new.all(axis=1) & (fresh[:, 3] >= 0)
+    if (whole & (fresh[:, 3] > _CUT)).any():
+        nb = np.where(whole[:, None], fresh, nb)
+        sizes = tensor_sizes(tensors, kinds, ne, nb)
     structure = Structure(
         tensors=tensors,
-        nodes=nodes,
-        sources=find.sources(),
-        views=find.views(),
+        nodes=links.nodes,
+        sources=links.sources,
+        views=links.views,
         kinds=kinds,
         ops=ops,
         ne=ne,
         nb=nb,
-        sizes=tensor_sizes(tensors, kinds, ne, nb),
+        sizes=sizes,
     )
     _check_ops(structure)
     _check_order(structure)
     _check_chains(structure)
+    _check_extents(structure)
+    owners = structure.computed() & (links.views[links.nodes] < 0)
+    bad = owners & ~whole[links.nodes]
+    refuse(tensors, bad, "it is computed but not contiguous", rule="op-stride", among=links.nodes)
     return structure
-
-
-def refuse(tensors: Records, bad: Mask, rule: str, *, among: I64 | None = None) -> None:
-    """Refuse a graph because of the first bad tensor.
-
-    Args:
-        tensors: records, for the name.                          # [n_tensors]
-        bad: which break the rule; in a second dimension: where. # [n_tensors] or [len(among)]
-        rule: what is wrong, in words.
-        among: indices of the tensors that `bad` is about; None: all of them, in order.
-
-    Raises:
-        RefusedError: any is bad.
-    """
-    # Flat: a reduction along short rows costs much more, and only a refusal needs it.
-    if bad.any():
-        rows = np.flatnonzero(bad if bad.ndim == 1 else bad.any(axis=1))
-        first = int(rows[0] if among is None else among[rows[0]])
-        name = bytes(tensors["name"][first]).split(b"\0", 1)[0].decode("utf-8", "replace")
-        raise RefusedError(f"tensor {name!r} (id {int(tensors['id'][first]):#x}): {rule}")
-
-
-class _Finder:
-    """From ids to indices."""
-
-    def __init__(self, tensors: Records) -> None:
-        self._tensors = tensors
-        ids = tensors["id"].astype(np.uint64)
-        self._order = np.argsort(ids)
-        self._sorted = ids[self._order]
-        refuse(tensors, ids == 0, "its id is 0")
-        twice = np.zeros(len(ids), np.bool_)
-        twice[self._order[1:]] = self._sorted[1:] == self._sorted[:-1]
-        refuse(tensors, twice, "another tensor has the same id")
-
-    def __call__(self, ids: npt.NDArray[np.uint64]) -> I64:
-        """The indices of ids; -1 for those that no tensor has."""
-        if not len(self._sorted):
-            return np.full(len(ids), -1, np.int64)
-        places = np.minimum(np.searchsorted(self._sorted, ids), len(self._sorted) - 1)
-        return np.where(self._sorted[places] == ids, self._order[places], -1)
-
-    def sources(self) -> I64:
-        """The indices of all sources, shape [n_tensors, 10]."""
-        return self._links(self._tensors["src"].ravel(), MAX_SRC, "source").reshape(-1, MAX_SRC)
-
-    def views(self) -> I64:
-        """The indices of what each tensor is a view of, shape [n_tensors]."""
-        return self._links(self._tensors["view_src"], 1, "view source")
-
-    def _links(self, ids: npt.NDArray[np.uint64], per_tensor: int, what: str) -> I64:
-        links = np.full(len(ids), -1, np.int64)
-        given = np.flatnonzero(ids)
-        links[given] = self(ids[given])
-        unknown = given[links[given] < 0]
-        if len(unknown):
-            bad = np.zeros(len(self._tensors), np.bool_)
-            bad[unknown // per_tensor] = True
-            refuse(self._tensors, bad, f"a {what} of it is not in the graph")
-        return links
-
-
-def _nodes(body: GraphBody, find: _Finder) -> I64:
-    if not len(body.nodes):
-        raise RefusedError("a graph without a node")
-    nodes = find(body.nodes)
-    if (nodes < 0).any():
-        first = int((nodes < 0).argmax())
-        raise RefusedError(f"node {first} has the id {int(body.nodes[first])}, which no tensor has")
-    return nodes
 
 
 def tensor_sizes(tensors: Records, kinds: I64, ne: I64, nb: I64) -> I64:
@@ -158,12 +104,13 @@ def tensor_sizes(tensors: Records, kinds: I64, ne: I64, nb: I64) -> I64:
     no_type = kinds >= TYPE_COUNT
     kinds = np.where(no_type, 0, kinds)
     blocks = known.block[kinds]
-    refuse(tensors, no_type | (blocks == 0), "its type is no tensor type")
-    refuse(tensors, ne[:, 0] % blocks != 0, "its rows hold no whole blocks")
+    refuse(tensors, no_type | (blocks == 0), "its type is no tensor type", rule="type")
+    refuse(tensors, ne[:, 0] % blocks != 0, "its rows hold no whole blocks", rule="type")
     first, second, third, fourth = ne.astype(np.float64).T  # as floats they do not wrap
-    refuse(tensors, first * second * third * fourth > MOST_BYTES, "its shape is too large")
+    too_many = first * second * third * fourth > MOST_BYTES
+    refuse(tensors, too_many, "its shape is too large", rule="size")
     spans = first * nb[:, 0] + second * nb[:, 1] + third * nb[:, 2] + fourth * nb[:, 3]
-    refuse(tensors, spans > MOST_BYTES, "its size is too large")
+    refuse(tensors, spans > MOST_BYTES, "its size is too large", rule="size")
     steps = (ne - 1) * nb
     rows = np.where(blocks == 1, known.size[kinds] + steps[:, 0], ne[:, 0] * nb[:, 0] // blocks)
     sizes: I64 = rows + steps[:, 1] + steps[:, 2] + steps[:, 3]
@@ -171,15 +118,30 @@ def tensor_sizes(tensors: Records, kinds: I64, ne: I64, nb: I64) -> I64:
     return sizes
 
 
+def _new_strides(kinds: I64, ne: I64) -> I64:
+    """The strides that new tensors of these types and shapes have; negative: too large for any."""
+    known = tables()
+    strides = np.empty_like(ne)
+    strides[:, 0] = known.size[kinds]
+    strides[:, 1] = strides[:, 0] * (ne[:, 0] // known.block[kinds])
+    strides[:, 2] = strides[:, 1] * ne[:, 1]
+    strides[:, 3] = strides[:, 2] * ne[:, 2]
+    size = strides[:, 1] * (ne[:, 1].astype(np.float64) * ne[:, 2] * ne[:, 3])
+    strides[size > MOST_BYTES] = -1
+    return strides
+
+
 def _check_ops(structure: Structure) -> None:
     """Ops exist, carry no function pointer, and nodes have the sources that their op needs."""
     tensors, ops, nodes = structure.tensors, structure.ops, structure.nodes
-    refuse(tensors, ops >= OP_COUNT, "its op is none of ggml's")
-    refuse(tensors, tables().custom[ops], "a custom op carries a function pointer")
+    refuse(tensors, ops >= OP_COUNT, "its op is none of ggml's", rule="op")
+    text = "a custom op carries a function pointer"
+    refuse(tensors, tables().custom[ops], text, rule="op-custom")
     needed = least_sources()[ops[nodes]]
     absent = structure.sources[nodes] < 0
     bad = absent & (np.arange(MAX_SRC) < needed[:, None])
-    refuse(tensors, bad, "it lacks a source that its op needs", among=nodes)
+    text = "it lacks a source that its op needs"
+    refuse(tensors, bad, text, rule="op-source", among=nodes)
 
 
 def _check_order(structure: Structure) -> None:
@@ -191,12 +153,14 @@ def _check_order(structure: Structure) -> None:
     turns = np.arange(len(nodes))
     positions = np.full(len(tensors), -1, np.int64)
     positions[nodes] = turns
-    refuse(tensors, positions[nodes] != turns, "it is a node twice", among=nodes)
+    refuse(tensors, positions[nodes] != turns, "it is a node twice", rule="order", among=nodes)
     sources = structure.sources[nodes]
-    copy = tables().op_names.index("CPY")
-    itself = (sources == nodes[:, None]) & (structure.ops[nodes] == copy)[:, None]
-    late = (sources >= 0) & (positions[sources] >= turns[:, None]) & ~itself
-    refuse(tensors, late, "it stands before one of its sources", among=nodes)
+    late = (sources >= 0) & (positions[sources] >= turns[:, None])
+    if late.any():
+        copy = tables().op_names.index("CPY")
+        late[:, 1] &= (sources[:, 1] != nodes) | (structure.ops[nodes] != copy)
+        text = "it stands before one of its sources"
+        refuse(tensors, late, text, rule="order", among=nodes)
 
 
 def _check_chains(structure: Structure) -> None:
@@ -206,4 +170,23 @@ def _check_chains(structure: Structure) -> None:
         if (jumps < 0).all():
             return
         jumps = np.where(jumps >= 0, jumps[jumps], -1)
-    refuse(structure.tensors, jumps >= 0, "it is a view of itself")
+    refuse(structure.tensors, jumps >= 0, "it is a view of itself", rule="cycle")
+
+
+def _check_extents(structure: Structure) -> None:
+    """Elements are aligned and have places of their own; a view lies in what it is a view of."""
+    tensors, known = structure.tensors, tables()
+    kinds, ne, nb, sizes = structure.kinds, structure.ne, structure.nb, structure.sizes
+    block, size = known.block[kinds], known.size[kinds]
+    grain = np.where(block == 1, size, 1)
+    bad = (ne > 1) & (nb & (grain - 1)[:, None] != 0)
+    refuse(tensors, bad, "its strides are no multiples of its elements", rule="alignment")
+    first, second, third, fourth = ne.astype(np.float64).T
+    elements = first * second * third * fourth * (size / block)
+    text = "its elements lie on each other"
+    refuse(tensors, elements > _MOST_OVERLAP * np.maximum(sizes, 1), text, rule="overlap")
+    seen = np.flatnonzero((structure.views >= 0) & (sizes > 0))
+    room = sizes[structure.views[seen]].astype(np.uint64)
+    offsets = tensors["view_offs"][seen]
+    outside = (offsets > room) | (sizes[seen].astype(np.uint64) > room - offsets)
+    refuse(tensors, outside, "it is not within what it is a view of", rule="bounds", among=seen)

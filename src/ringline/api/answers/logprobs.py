@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Sequence
 
 from ringline.engine.events import TokenLogprob
@@ -10,7 +11,11 @@ __all__ = ["ChatLogprobs", "CompletionLogprobs"]
 
 
 def _text(entry: TokenLogprob) -> str:
-    return entry.piece.decode("utf-8", "replace")
+    """The token's text; one that is no text by itself has a name, as OpenAI writes it."""
+    try:
+        return entry.piece.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in entry.piece)
 
 
 def _chat_entry(entry: TokenLogprob) -> dict[str, object]:
@@ -39,17 +44,18 @@ class CompletionLogprobs:
     """/v1/completions: lists side by side, with the place of each token in the text."""
 
     def __init__(self) -> None:
-        self._offset = 0  # characters of the text so far
+        self._n_characters = 0
+        # As the engine does it: a character begins with the token that completes it.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def shape(self, entries: Sequence[TokenLogprob]) -> dict[str, object]:
         """The field `logprobs` for the next tokens."""
-        texts = [_text(entry) for entry in entries]
         offsets = []
-        for text in texts:
-            offsets.append(self._offset)
-            self._offset += len(text)
+        for entry in entries:
+            offsets.append(self._n_characters)
+            self._n_characters += len(self._decoder.decode(entry.piece))
         return {
-            "tokens": texts,
+            "tokens": [_text(entry) for entry in entries],
             "token_logprobs": [entry.logprob for entry in entries],
             "top_logprobs": [
                 {_text(top): top.logprob for top in entry.top} if entry.top else None

@@ -8,7 +8,7 @@ from ringline.api.choices import Wish, answered
 from ringline.api.errors import bad_request, error_of
 from ringline.api.requests.grammar import GrammarSource, ResponseFormat
 from ringline.api.requests.messages import Message, template_messages
-from ringline.api.requests.sampling import GenerationFields, most_logprobs
+from ringline.api.requests.sampling import NOTHING, GenerationFields, most_logprobs
 from ringline.api.requests.tools import Tool, ToolChoice, ToolUse
 from ringline.engine.job import Request
 from ringline.engine.process.client import EngineProcess
@@ -30,7 +30,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
     tool_choice: str | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, object] | None = None
-    functions: msgspec.Raw | None = None
+    functions: msgspec.Raw = NOTHING
     modalities: list[str] | None = None
 
     @property
@@ -52,7 +52,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
         Raises:
             ApiError: which field it is.
         """
-        if self.functions is not None:
+        if bytes(self.functions) != b"null":
             raise bad_request("functions is not supported: give tools", "functions")
         if self.modalities and self.modalities != ["text"]:
             raise bad_request("modalities: only text is supported", "modalities")
@@ -64,7 +64,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
             ApiError: a tool cannot be, or tool_choice names none of them.
         """
         use = ToolUse.of(self.tools or [], self.tool_choice, template)
-        if use and use.forced and (self.grammar or self.json_schema or self._formats):
+        if use and use.forced and (self.grammar or self._formats):
             raise bad_request(
                 "tool_choice and a grammar or a response_format exclude each other", "tool_choice"
             )
@@ -72,7 +72,8 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
 
     @property
     def _formats(self) -> bool:
-        return self.response_format is not None and self.response_format.type != "text"
+        schema = bytes(self.json_schema) != b"null"
+        return schema or (self.response_format or ResponseFormat("text")).type != "text"
 
     async def prompt(self, engine: EngineProcess, use: ToolUse | None) -> str:
         """The conversation as the model's template writes it.

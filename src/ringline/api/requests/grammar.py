@@ -9,6 +9,7 @@ import msgspec
 
 from ringline.api.choices import answered
 from ringline.api.errors import bad_request, error_of
+from ringline.api.requests.sampling import NOTHING
 from ringline.engine.process.client import EngineProcess
 from ringline.engine.process.questions import AskGrammar, Said
 from ringline.errors import CallerError
@@ -22,7 +23,7 @@ _MOST_GRAMMAR: Final = 64 * 1024
 class JsonSchemaFormat(msgspec.Struct, frozen=True):
     """The schema of a response_format."""
 
-    schema: msgspec.Raw | None = None
+    schema: msgspec.Raw = NOTHING
     name: str | None = None
     strict: bool | None = None
 
@@ -32,7 +33,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 
     type: str
     json_schema: JsonSchemaFormat | None = None
-    schema: msgspec.Raw | None = None
+    schema: msgspec.Raw = NOTHING
 
     def wanted_schema(self) -> str | None:
         """The schema, as JSON; None: any text.
@@ -44,18 +45,23 @@ class ResponseFormat(msgspec.Struct, frozen=True):
             case "text":
                 return None
             case "json_object":
-                return ANY_OBJECT if self.schema is None else bytes(self.schema).decode()
+                return _text(self.schema) or ANY_OBJECT
             case "json_schema":
-                given = self.json_schema.schema if self.json_schema else self.schema
+                given = _text(self.json_schema.schema if self.json_schema else self.schema)
                 if given is None:
                     raise bad_request(
                         "response_format.json_schema.schema is missing", "response_format"
                     )
-                return bytes(given).decode()
+                return given
         raise bad_request(
             f"response_format.type is {self.type!r}: it must be text, json_object or json_schema",
             "response_format",
         )
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    """The JSON of a field; None: it is not given, or null."""
+    return None if bytes(raw) == b"null" else bytes(raw).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class GrammarSource:
         cls,
         *,
         grammar: str | None = None,
-        schema: msgspec.Raw | None = None,
+        schema: msgspec.Raw = NOTHING,
         response_format: ResponseFormat | None = None,
     ) -> GrammarSource | None:
         """What is wanted of the three fields; None: any text will do.
@@ -92,8 +98,8 @@ class GrammarSource:
                     f"grammar has {len(grammar)} characters: {_MOST_GRAMMAR} are allowed", "grammar"
                 )
             found.append(cls(grammar, None, "grammar"))
-        if schema is not None and bytes(schema) != b"null":
-            found.append(cls(None, bytes(schema).decode(), "json_schema"))
+        if (text := _text(schema)) is not None:
+            found.append(cls(None, text, "json_schema"))
         wanted = response_format.wanted_schema() if response_format else None
         if wanted is not None:
             found.append(cls(None, wanted, "response_format"))

@@ -15,7 +15,7 @@ from ringline.api.errors import bad_request
 from ringline.engine.job import MOST_LOGPROBS
 from ringline.llama.parameters import RANDOM_SEED, SamplingParams
 
-__all__ = ["MOST_CHOICES", "GenerationFields", "StreamOptions", "most_logprobs"]
+__all__ = ["MOST_CHOICES", "NOTHING", "GenerationFields", "StreamOptions", "most_logprobs"]
 
 #: choices of one request, as OpenAI has it.
 MOST_CHOICES: Final = 128
@@ -45,6 +45,8 @@ _SAME: Final = (
 )
 
 Bias = float | bool
+#: a field of raw JSON that is not given, or null.
+NOTHING: Final = msgspec.Raw(b"null")
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -88,7 +90,7 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     dynatemp_exponent: float | None = None
     logit_bias: dict[str, Bias] | list[tuple[int, Bias]] | None = None
     grammar: str | None = None
-    json_schema: msgspec.Raw | None = None
+    json_schema: msgspec.Raw = NOTHING
 
     @property
     def wants_usage(self) -> bool:

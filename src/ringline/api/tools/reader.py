@@ -56,9 +56,9 @@ class ToolReader:
         self._held += text
         spoken: list[Spoken] = []
         while self._held:
-            before = self._held
+            before = (self._held, self._call)
             spoken += self._in_call() if self._call else self._in_text()
-            if self._held == before:
+            if before == (self._held, self._call):  # more has to come before anything is certain
                 break
         return spoken
 
@@ -92,16 +92,16 @@ class ToolReader:
             self._skip_close()
         stripped = self._held.lstrip()
         if self._bare and not self._said and stripped[:1] == "{":
-            return self._begin(0 if not stripped else len(self._held) - len(stripped), "")
+            return self._begin(len(self._held) - len(stripped), "")
         place = self._held.find(_OPEN)
         if place >= 0:
             return self._begin(place, _OPEN)
-        if not self._said and not stripped:
-            return []  # blanks before a call are none of the answer
         n_held = _partial(self._held, _OPEN)
         if self._n_calls:
             n_held = max(n_held, _partial(self._held, _CLOSE))
         n_shown = len(self._held) - n_held
+        if not self._said and not self._held[:n_shown].strip():
+            return []  # blanks before a call are none of the answer
         shown, self._held = self._held[:n_shown], self._held[n_shown:]
         return self._say(shown)
 

@@ -51,8 +51,8 @@ def model_facts(model: Model) -> ModelFacts:
         n_ctx_train=model.n_ctx_train,
         n_params=model.n_params,
         size=model.size_bytes,
-        bos=_text_of(model, model.bos),
-        eos=_text_of(model, model.eos),
+        bos=model.text_of(model.bos),
+        eos=model.text_of(model.eos),
         chat_template=model.chat_template,
     )
 
@@ -73,11 +73,7 @@ class Answers:
         self._engine = engine
         self._send = send
         self._computed = computed
-        model = engine.model
-        facts = model_facts(model)
-        self._template = ChatTemplate(
-            facts.chat_template, bos=facts.bos, eos=facts.eos, adds_bos=model.adds_bos
-        )
+        self._template = ChatTemplate.of(engine.model)
         # Guards _embeddings: those that are wanted, by the number of the question; None: the
         # thread has not come to it.
         self._lock = threading.Lock()
@@ -159,7 +155,3 @@ class Answers:
                     return Metrics(number, self._engine.metrics())
         except RinglineError as error:
             return Refused(number, ErrorFacts.of(error))
-
-
-def _text_of(model: Model, token: int | None) -> str:
-    return "" if token is None else model.piece(token, special=True).decode("utf-8", "replace")

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from ringline.errors import EngineError
+from ringline.errors import CallerError, EngineError
 
 __all__ = ["Channel"]
 
@@ -39,14 +39,20 @@ class Channel(Generic[T]):
         self._socket = end
         self._reader = end.makefile("rb")
         self._decoder = decoder
-        self._encoder = msgspec.msgpack.Encoder()
-        self._queue: queue.SimpleQueue[msgspec.Struct | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="channel", daemon=True)
         self._writer.start()
 
     def send(self, message: msgspec.Struct) -> bool:
-        """Queue a message; False: the other end has gone, and the message is dropped."""
-        self._queue.put(message)
+        """Queue a message; False: the other end has gone, and the message is dropped.
+
+        Raises:
+            CallerError: a number in it has more than 64 bits.
+        """
+        try:
+            self._queue.put(msgspec.msgpack.encode(message))
+        except OverflowError:
+            raise CallerError("a number is too large: it must fit into 64 bits") from None
         return self._writer.is_alive()
 
     def receive(self) -> T | None:
@@ -90,14 +96,13 @@ class Channel(Generic[T]):
     def _write(self) -> None:
         going = True
         while going:
-            messages = [self._queue.get()]
+            bodies = [self._queue.get()]
             while not self._queue.empty():
-                messages.append(self._queue.get())
-            going = None not in messages
+                bodies.append(self._queue.get())
+            going = None not in bodies
             frames = bytearray()
-            for message in messages:
-                if message is not None:
-                    body = self._encoder.encode(message)
+            for body in bodies:
+                if body is not None:
                     frames += _HEADER.pack(len(body)) + body
             try:
                 self._socket.sendall(frames)

@@ -53,7 +53,7 @@ from ringline.engine.process.questions import (
     Question,
     Refused,
 )
-from ringline.errors import EngineError, RinglineError
+from ringline.errors import CallerError, EngineError, RinglineError
 
 __all__ = ["EngineProcess"]
 
@@ -142,14 +142,18 @@ class EngineProcess:
         """As submit(), without waiting: `accepted` of the job says whether it was taken in.
 
         Raises:
-            RinglineError: why the engine has ended.
+            CallerError: a number is too large. RinglineError: why the engine has ended.
         """
         job = RemoteJob(next(self._numbers), sink, self._cancel)
         tokens = prompt if isinstance(prompt, str) else tuple(prompt)
         with self._lock:
             self._check()
             self._jobs[job.number] = job
-        self._channel.send(Submit(job.number, tokens, request or Request()))
+        try:
+            self._channel.send(Submit(job.number, tokens, request or Request()))
+        except CallerError:
+            self._forget(job.number)
+            raise
         return job
 
     def metrics(self) -> EngineMetrics:
@@ -193,7 +197,12 @@ class EngineProcess:
         with self._lock:
             self._check()
             self._questions[number] = answer
-        self._channel.send(make(number))
+        try:
+            self._channel.send(make(number))
+        except CallerError:
+            with self._lock:
+                del self._questions[number]
+            raise
         return cast("Future[AnswerT]", answer)
 
     def kill(self, cause: RinglineError) -> None:

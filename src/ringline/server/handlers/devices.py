@@ -8,6 +8,7 @@ from ringline.ggml.types import tables
 from ringline.server.context import Context
 from ringline.server.ops import least_sources
 from ringline.server.regions import describe
+from ringline.server.rules import ruled
 from ringline.wire.commands import TENSOR_SIZE
 from ringline.wire.extension import SupportsOp
 from ringline.wire.messages import (
@@ -54,10 +55,11 @@ def get_alloc_size(request: GetAllocSize, context: Context) -> Message:
 
 
 def supports_op(request: SupportsOp, context: Context) -> Message:
-    """Whether a device can compute a tensor's op; never for ops that lack their sources."""
+    """Whether a device can compute a tensor's op; never where a graph with it would be refused."""
     device = context.device(request.device)
     operation = _Operation(request.tensor, request.sources, context)
-    able = operation.complete and device.supports_op(operation.tensor.address)
+    asked = operation.complete and bool(ruled()[int(operation.tensor.record["op"])])
+    able = asked and device.supports_op(operation.tensor.address)
     return SupportsOp.Reply(int(able))
 
 

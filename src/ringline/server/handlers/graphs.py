@@ -16,11 +16,12 @@ def graph_compute(raw: memoryview, context: Context) -> None:
     have been checked and laid out already.
     """
     body = GraphBody.unpack(raw)
-    context.device(body.device)
+    device = context.device(body.device)
     context.graphs.pop(body.device, None)
     graph = context.laid_out.find(raw.obj, context.registry)
     if graph is None:
-        graph = build_graph(body, context.registry)
+        checked = context.session.checked
+        graph = build_graph(body, context.registry, device=device, checked=checked)
         context.laid_out.add(raw.obj, graph)
     context.compute(body.device, graph)
     context.graphs[body.device] = graph
