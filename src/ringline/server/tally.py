@@ -133,5 +133,5 @@ def read_counts(sheet: mmap.mmap) -> Counts:
 
 def rule_of(error: RefusedError | LibraryError) -> str:
     """The rule that a refused request broke, as a short word for counting."""
-    rule = getattr(error, "rule", "")
-    return str(rule) if rule else type(error).__name__.removesuffix("Error").lower()
+    rule = error.rule if isinstance(error, RefusedError) else ""
+    return rule or type(error).__name__.removesuffix("Error").lower()
