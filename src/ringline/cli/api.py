@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ringline.cli.talk import say
+from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.engine.engine import DEFAULT_PARALLEL
 from ringline.engine.models import resolve_model
 from ringline.engine.placement import PIPELINE_UBATCH
@@ -15,6 +16,7 @@ from ringline.engine.process.messages import EngineSpec
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, DEFAULT_UBATCH
 from ringline.errors import CallerError, LibraryError
 from ringline.net.endpoint import parse_endpoints
+from ringline.net.tls import PLAIN, TlsFiles
 from ringline.settings import api_keys
 
 app = typer.Typer(add_completion=False)
@@ -30,6 +32,9 @@ def api(
         str | None, typer.Option("-hf", "--hf-repo", help="A model of the hub, REPO[:QUANT].")
     ] = None,
     rpc: Annotated[str, typer.Option("--rpc", help="Nodes, host:port, with commas.")] = "",
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
     local_stages: Annotated[
         int, typer.Option("--local-stages", help="Start so many nodes on this machine.", min=0)
     ] = 0,
@@ -146,6 +151,7 @@ def api(
         model=str(resolve_model(model, hf)),
         nodes=nodes,
         local_stages=local_stages,
+        tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca) if rpc else PLAIN,
         devices=devices,
         tensor_split=_shares(tensor_split, len(devices or nodes) or local_stages),
         n_gpu_layers=n_gpu_layers,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -20,7 +21,7 @@ from typing import Final, NoReturn
 from ringline.server.context import Node
 from ringline.server.ledger import Ledger
 from ringline.server.log import speak_as, tell
-from ringline.server.settling import settle_in
+from ringline.server.settling import STOP_SIGNALS, settle_in
 
 __all__ = ["Exporter"]
 
@@ -61,11 +62,16 @@ class Exporter:
             OSError: the system gives no more processes or descriptors.
         """
         theirs, self._end = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            os.close(self._end)
-            _become_exporter(self._listener, self._node, self._ledger, theirs, forget)
-        os.close(theirs)
+        # Until the child has its own handlers, a signal for it would run ours and be lost.
+        former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            self._pid = os.fork()
+            if self._pid == 0:
+                os.close(self._end)
+                _become_exporter(self._listener, self._node, self._ledger, theirs, forget)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, former)
+            os.close(theirs)
         self.pidfd = os.pidfd_open(self._pid)
         self._born = time.monotonic()
 

@@ -13,6 +13,7 @@ import select
 import selectors
 import signal
 import socket
+import ssl
 import time
 from functools import partial
 from typing import Final
@@ -21,6 +22,7 @@ from ringline.errors import CallerError
 from ringline.net.deadline import Deadline
 from ringline.server.context import Node
 from ringline.server.crashes import Crashes
+from ringline.server.door import Door
 from ringline.server.exporter import Exporter
 from ringline.server.ledger import Ledger
 from ringline.server.limits import STOP_TIMEOUT, WARM_PROCESSES
@@ -39,18 +41,28 @@ _RECOVERY: Final = 0.1
 
 
 class Gatekeeper:
-    """The node's loop. A context manager: leaving it ends all session processes."""
+    """The node's loop. A context manager: leaving it ends all session processes.
+
+    Args:
+        node: what the session processes inherit.
+        listener: the listening socket of the plain port, None: there is none.
+        tls: the listening socket of the TLS port and what it shows, None: there is none.
+        scrapers: the listening socket of the metrics page, None: there is none.
+    """
 
     def __init__(
-        self, listener: socket.socket, node: Node, metrics: socket.socket | None = None
+        self,
+        node: Node,
+        listener: socket.socket | None,
+        tls: tuple[socket.socket, ssl.SSLContext] | None = None,
+        scrapers: socket.socket | None = None,
     ) -> None:
-        """Take over listening sockets: for clients, and where there are any, for scrapers."""
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, SessionProcess] = {}
         self._stopping = False
         self._wake, self._tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._ledger = Ledger(node.options.max_sessions)
-        self._exporter = Exporter(metrics, node, self._ledger) if metrics else None
+        self._exporter = Exporter(scrapers, node, self._ledger) if scrapers else None
         self._pool = Pool(node, WARM_PROCESSES, self._ledger, born=self._watch, forget=self._forget)
         self.crashes = Crashes(node.options.crash_pause)
         tally = self._ledger.tally
@@ -61,6 +73,11 @@ class Gatekeeper:
             self._roster.admit,
             patience=node.options.idle_timeout,
             failed=partial(tally.add, Counter.HANDSHAKE, 1),
+        )
+        self._door = (
+            Door(*tls, self._selector, self._reception.receive, self._forget, self._ledger)
+            if tls
+            else None
         )
         self._until_stdin_closes = node.options.until_stdin_closes
 
@@ -78,6 +95,8 @@ class Gatekeeper:
 
     def __exit__(self, *_: object) -> None:
         """End everything within a moment."""
+        if self._door is not None:
+            self._door.close()
         self._reception.close()
         if self._exporter is not None:
             self._exporter.close()
@@ -121,6 +140,8 @@ class Gatekeeper:
 
     def _refill(self) -> None:
         try:
+            if self._door is not None:
+                self._door.keep()
             self._pool.refill()
         except OSError as error:
             text = "cannot start a session process (%s)"
@@ -170,6 +191,8 @@ class Gatekeeper:
     def _forget_for_exporter(self) -> None:
         self._selector.close()
         self._reception.close()
+        if self._door is not None:
+            self._door.forget()
         for process in self._processes.values():
             process.close()
         os.close(self._wake)

@@ -1,4 +1,4 @@
-"""All sheets of a node: the gatekeeper's own, and one for each session process there may be.
+"""All sheets of a node: the gatekeeper's own, and one for each process that counts beside it.
 
 The mappings are made before the first fork, so that the process that serves the metrics
 (exporter.py) has them all. A session process keeps its own sheet alone: a broken graph that writes
@@ -25,8 +25,8 @@ __all__ = ["Ledger"]
 
 #: more sessions than this are counted when they have ended: each sheet is a mapping.
 _MOST_SHEETS: Final = 512
-#: processes that have ended and are not reaped yet.
-_SPARE: Final = 2
+#: the doorman, and processes that have ended and are not reaped yet.
+_SPARE: Final = 3
 _TRIES: Final = 200
 _PAUSE: Final = 0.001
 _WORD: Final = 8

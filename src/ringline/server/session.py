@@ -88,7 +88,7 @@ class _Host:
     ) -> None:
         self._control = control
         tally = Tally(board.sheet)
-        peers = Peers(node.policy, sent=partial(_count_sent, tally))
+        peers = Peers(node.policy, node.options.tls, sent=partial(_count_sent, tally))
         self._session = Session(
             node=node,
             devices=devices,
