@@ -20,6 +20,7 @@ from ringline.errors import RefusedError
 from ringline.net.endpoint import Endpoint
 from ringline.wire.messages import GraphRecompute
 from tests.peers.processes import PeerFailed, ringline_node
+from tests.ring_certificates import Authority, flags
 from tests.scraping import metrics_url, scrape, value
 from tests.server_client import Client, addition, children, floats, session_of, wait_for
 
@@ -221,3 +222,17 @@ def test_a_port_that_is_taken_ends_the_start_with_a_sentence():
             ringline_node("--device=CPU", f"--metrics-port={port}"),
         ):
             pass
+
+
+def test_who_fails_at_the_doorman_is_counted_too_and_who_gets_in_is_served(tmp_path):
+    files = Authority.make(tmp_path / "ca").machine("node")
+    with metered_node(*flags(files)) as (peer, url):
+        where = Endpoint.parse(peer.endpoint)
+        with socket.create_connection((where.host, where.port)) as plain:
+            plain.sendall(bytes([14]))  # HELLO
+            assert plain.recv(1) == b"\x15"  # an alert
+        with Client.extended(peer.endpoint, tls=files) as client:
+            client.ping()
+            name = "ringline_node_handshake_failures_total"
+            samples = samples_when(url, lambda s: value(s, name, reason="plain_client"))
+    assert value(samples, "ringline_node_sessions") == 1
