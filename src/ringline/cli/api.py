@@ -8,6 +8,7 @@ import typer
 
 from ringline.cli.talk import say
 from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
+from ringline.engine.embedding import DEFAULT_EMBEDDING_TOKENS, EmbeddingOptions
 from ringline.engine.engine import DEFAULT_PARALLEL
 from ringline.engine.models import resolve_model
 from ringline.engine.placement import PIPELINE_UBATCH
@@ -15,6 +16,7 @@ from ringline.engine.plan import parse_list, parse_split
 from ringline.engine.process.messages import EngineSpec
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, DEFAULT_UBATCH
 from ringline.errors import CallerError, LibraryError
+from ringline.llama.pooling import Pooling
 from ringline.net.endpoint import parse_endpoints
 from ringline.net.tls import PLAIN, TlsFiles
 from ringline.settings import api_keys
@@ -115,6 +117,31 @@ def api(
         bool,
         typer.Option("--repack/--no-repack", help="Whether the local CPU may re-order weights."),
     ] = True,
+    embeddings: Annotated[
+        bool,
+        typer.Option(
+            "--embeddings",
+            "--embedding",
+            help="Also make a context for /v1/embeddings, which takes memory of its own on every "
+            "stage; encoder models (BERT) have it without being asked.",
+        ),
+    ] = False,
+    embedding_tokens: Annotated[
+        int,
+        typer.Option(
+            "--embedding-tokens",
+            min=1,
+            help="Most tokens of one text to embed. Implies --embeddings.",
+        ),
+    ] = DEFAULT_EMBEDDING_TOKENS,
+    pooling: Annotated[
+        Pooling | None,
+        typer.Option(
+            "--pooling",
+            show_default="the model's own, else mean",
+            help="How the vectors of a text's tokens become one. Implies --embeddings.",
+        ),
+    ] = None,
     grace: Annotated[
         float,
         typer.Option(
@@ -163,7 +190,14 @@ def api(
         n_batch=batch_size,
         n_ubatch=ubatch_size,
         queue=queue,
+        embeddings=(
+            EmbeddingOptions(pooling, embedding_tokens)
+            if embeddings or pooling or embedding_tokens != DEFAULT_EMBEDDING_TOKENS
+            else None
+        ),
     )
+    if "" in (api_key or ()):
+        raise CallerError("--api-key is empty: everybody would have it")
     options = ApiOptions(
         spec=spec,
         host=host,

@@ -63,6 +63,15 @@ def serve(
     max_sessions: Annotated[
         int, typer.Option("--max-sessions", min=1, help="Clients at once.")
     ] = MOST_SESSIONS,
+    most_memory: Annotated[
+        int,
+        typer.Option(
+            "--most-memory",
+            min=0,
+            metavar="BYTES",
+            help="Bytes that the buffers of one client may hold together; 0: all of the devices.",
+        ),
+    ] = 0,
     allow_peer: Annotated[
         str,
         typer.Option(
@@ -139,6 +148,7 @@ def serve(
         devices=_names(device, ",/"),
         n_threads=threads,
         max_sessions=max_sessions,
+        most_memory=most_memory,
         allow_peer=_names(allow_peer),
         idle_timeout=min(_MOST_IDLE, idle_timeout),
         crash_pause=crash_pause,

@@ -20,6 +20,7 @@ class ServeOptions:
         devices: names of the devices to lend; none: all accelerators, else the CPU.
         n_threads: threads of one computation on the CPU.
         max_sessions: clients at once.
+        most_memory: bytes of all buffers of a session; 0: as much as the devices have.
         allow_peer: networks and host names that this node may dial; empty: see policy.py.
         idle_timeout: seconds of silence after which a client is dropped, 0: never; session.py.
         crash_pause: first pause of an address whose sessions crash, 0: none; crashes.py.
@@ -35,6 +36,7 @@ class ServeOptions:
     devices: tuple[str, ...] = ()
     n_threads: int = 1
     max_sessions: int = MOST_SESSIONS
+    most_memory: int = 0
     allow_peer: tuple[str, ...] = ()
     idle_timeout: float = IDLE_TIMEOUT
     crash_pause: float = CRASH_PAUSE

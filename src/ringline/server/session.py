@@ -96,7 +96,7 @@ class _Host:
             secret=bytes.fromhex(first.secret),
             client=first.client,
             board=board,
-            registry=Registry(first.session),
+            registry=Registry(first.session, most=node.options.most_memory),
             peers=peers,
             senders=Senders(peers),
             inbox=Inbox(),
