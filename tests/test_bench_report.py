@@ -33,7 +33,9 @@ def report(ours=0.9, rate=2.0, graph_ms=0.5):
     figures = {"get_us": 10.0, "set_us": 1.0, "bulk_gib": 1.0}
     commands = [Series(a.name, a.label, (figures,)) for a in COMMAND_ARMS]
     commands[-1] = Series("ringline", "", ({**figures, "bulk_gib": rate},))
-    return StepReport({"cores": 2}, arms, commands, GraphFigures(677, 496, 9, graph_ms, graph_ms))
+    return StepReport(
+        {"cores": 2}, arms, commands, GraphFigures(677, 496, 9, graph_ms, graph_ms, graph_ms)
+    )
 
 
 def test_a_ratio_pairs_the_rounds_so_that_a_slow_minute_does_not_count():
