@@ -87,7 +87,7 @@ class GraphFigures:
     Attributes:
         n_tensors, n_nodes: of the graph; `size`: its body in bytes.
         encode_ms: from ggml's structs in memory to the body of GRAPH_COMPUTE.
-        decode_ms: from the body to a checked graph that ggml can compute, of a structure never seen.
+        decode_ms: from the body to a checked graph that ggml can compute, its structure being new.
         again_ms: the same of a structure that was checked before, as when libllama builds it anew.
     """
 

@@ -67,7 +67,9 @@ def norm(group: Group) -> None:
 
 def group_norm(group: Group) -> None:
     """GROUP_NORM."""
-    group.param(group.word(0) > 0, "it has no groups")
+    n_groups = group.word(0)
+    good = (n_groups > 0) & (n_groups <= group.source(0).ne[2])
+    group.param(good, "its groups are none, or more than its channels")
 
 
 def add(group: Group) -> None:
