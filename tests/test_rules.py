@@ -113,6 +113,7 @@ BAD = [
     ("GET_ROWS", source(1, new("i32", 4, 2)), "op-shape"),
     ("SET_ROWS", source(0, new("f32", 8, 5)), "op-shape"),
     ("SET_ROWS", source(0, new("f32", 7, 4)), "op-shape"),
+    ("SET_ROWS", source(1, new("i64", 4, 0)), "op-shape"),
     ("CPY", source(0, new("f32", 32, 3)), "op-shape"),
     ("CONT", out(new("f32", 8, 4, 1)), "op-shape"),
     ("MUL_MAT", source(1, new("f32", 64, 4, 2)), "op-shape"),
