@@ -5,20 +5,29 @@ A node without TLS is for this machine alone, unless its operator says --insecur
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 import ssl
+import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from typing import Final
 
 from ringline.errors import CallerError
 from ringline.net.connect import listen
 from ringline.net.endpoint import Endpoint
+from ringline.net.tls import TlsFiles
+from ringline.server.log import tell
 from ringline.server.options import ServeOptions
 from ringline.server.policy import is_loopback
 
 __all__ = ["Ports"]
 
-_LOOPBACK = "127.0.0.1"
+_log = logging.getLogger(__name__)
+_LOOPBACK: Final = "127.0.0.1"
+#: days before a certificate's end from which on a node reminds of it when it starts.
+_SOON: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,7 @@ class Ports:
     @classmethod
     def _with_tls(cls, options: ServeOptions, stack: ExitStack) -> Ports:
         until = options.tls.check()
+        _look_at(options.tls, until)
         context = options.tls.server_context()
         listener = stack.enter_context(closing(listen(options.endpoint)))
         about = [f"  TLS        {options.tls.cert}, until {until}"]
@@ -73,6 +83,17 @@ class Ports:
             plain = stack.enter_context(closing(listen(beside)))
             about.append(f"  plain      {_bound(plain)}, for clients of llama.cpp on this machine")
         return cls(_bound(listener), plain, (listener, context), tuple(about))
+
+
+def _look_at(files: TlsFiles, until: str) -> None:
+    """Warn of what works today and is no good all the same."""
+    days = (ssl.cert_time_to_seconds(until) - time.time()) / 86400
+    if days < _SOON:
+        text = "the certificate %s expires in %.0f days: make another one (`ringline certs node`)"
+        tell(_log, logging.WARNING, "expires_soon", text, files.cert, days, days=round(days, 1))
+    if os.stat(files.key).st_mode & 0o077:
+        text = "others on this machine can read the key %s: chmod 600"
+        tell(_log, logging.WARNING, "key_readable", text, files.key)
 
 
 def _bound(listener: socket.socket) -> Endpoint:
