@@ -11,7 +11,7 @@ import socket
 import ssl
 import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ringline.errors import CallerError
@@ -38,6 +38,7 @@ class Ports:
         endpoint: where it listens, above all.
         plain: the socket without TLS, None: there is none.
         tls: the socket with TLS and what it shows, None: there is none.
+        scrapers: the socket of the metrics page, None: there is none.
         about: lines of the banner.
         exposed: whether other machines reach it without TLS.
     """
@@ -45,6 +46,7 @@ class Ports:
     endpoint: Endpoint
     plain: socket.socket | None
     tls: tuple[socket.socket, ssl.SSLContext] | None
+    scrapers: socket.socket | None = None
     about: tuple[str, ...] = ()
     exposed: bool = False
 
@@ -55,8 +57,15 @@ class Ports:
         Raises:
             CallerError: an address, a certificate or a combination of flags cannot be used.
         """
-        if options.tls:
-            return cls._with_tls(options, stack)
+        ports = cls._with_tls(options, stack) if options.tls else cls._without(options, stack)
+        if options.metrics is None:
+            return ports
+        scrapers = stack.enter_context(closing(listen(options.metrics)))
+        about = (*ports.about, f"  metrics    http://{_bound(scrapers)}/metrics")
+        return replace(ports, scrapers=scrapers, about=about)
+
+    @classmethod
+    def _without(cls, options: ServeOptions, stack: ExitStack) -> Ports:
         if options.plain_port is not None:
             raise CallerError("--plain-port stands beside a port with TLS: see --tls-cert")
         listener = stack.enter_context(closing(listen(options.endpoint)))
@@ -82,7 +91,7 @@ class Ports:
             beside = Endpoint(_LOOPBACK, options.plain_port)
             plain = stack.enter_context(closing(listen(beside)))
             about.append(f"  plain      {_bound(plain)}, for clients of llama.cpp on this machine")
-        return cls(_bound(listener), plain, (listener, context), tuple(about))
+        return cls(_bound(listener), plain, (listener, context), about=tuple(about))
 
 
 def _look_at(files: TlsFiles, until: str) -> None:
