@@ -92,6 +92,19 @@ def serve(
             "says something each minute; one of llama.cpp that holds memory is not dropped.",
         ),
     ] = IDLE_TIMEOUT,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            show_default="no metrics",
+            help="Serve metrics for Prometheus on this port, docs/metrics.md; 0 takes a free one.",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="Address for --metrics-port.")
+    ] = "127.0.0.1",
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
@@ -139,6 +152,7 @@ def serve(
         allow_peer=_names(allow_peer),
         idle_timeout=min(_MOST_IDLE, idle_timeout),
         crash_pause=crash_pause,
+        metrics=None if metrics_port is None else Endpoint(metrics_host, metrics_port),
         log_format=log_format.value,
         tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca),
         plain_port=plain_port,
