@@ -152,6 +152,8 @@ BAD = [
     ("DSV4_HC_COMB", source(0, new("f32", 35, 3)), "op-shape"),
     ("IM2COL", out(new("f16", 6, 6, 2)), "op-shape"),
     ("PAD", out(new("f32", 9, 6, 3)), "op-shape"),
+    ("CONV_2D", out(new("f32", 5, 3, 5, 2)), "op-shape"),
+    ("CONV_2D", source(1, new("f32", 6, 4, 2, 2)), "op-shape"),
     ("ARANGE", out(new("f32", 7)), "op-shape"),
     ("ARANGE", params(reals(0, 3, 0)), "op-shape"),
     ("ARANGE", params(reals(float("nan"), 3, 1)), "op-shape"),
@@ -199,6 +201,9 @@ BAD = [
     ("POOL_1D", params(ints(2)), "op-params"),
     ("POOL_1D", params(ints(1, 0)), "op-params"),
     ("PAD", params(ints(-1)), "op-params"),
+    ("CONV_2D", params(ints(0)), "op-params"),
+    ("UPSCALE", params(ints(3)), "op-params"),
+    ("UPSCALE", params(ints(512)), "op-params"),
     ("PAD_REFLECT_1D", params(ints(8)), "op-params"),
     ("PERMUTE", params(ints(1, 1, 2, 3)), "op-params"),
     # places
