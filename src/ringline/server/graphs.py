@@ -118,8 +118,10 @@ def build_graph(
     generation = registry.generation
     on_cpu = device is None or device.kind == "CPU"
     links = read_links(body)
-    key = structural_key(body.tensors, links, on_cpu=on_cpu) if checked is not None else b""
-    known = checked.find(key, body.tensors) if checked is not None else None
+    key, known = b"", None
+    if checked is not None:
+        key = structural_key(body.tensors, links, device=device.name if device else "CPU")
+        known = checked.find(key, body.tensors)
     structure = known or read_structure(body.tensors, links)
     if known is None:
         check_nodes(structure, on_cpu=on_cpu)
