@@ -230,6 +230,22 @@ def test_a_node_that_breaks_a_rule_is_refused_by_name(registry, block, name, cha
         assert f": {name}: " in str(refusal.value) or "not contiguous" in str(refusal.value)
 
 
+def test_factors_are_read_for_the_whole_row_and_so_have_to_be_in_the_buffer(registry, block):
+    """Models that turn a part of a row have factors for that part: what is beyond is not used."""
+    wide = new("f32", 64, 2, 4)
+    case = source(0, wide)(replace(CASES["ROPE"], out=wide))
+    *sources, factors, made = graph_of(case, block)
+    build_graph(body_of([*sources, factors, made]), registry)
+    for left, fits in ((128, True), (64, False)):
+        late = replace(factors, data=block.base + block.size - left)
+        if fits:
+            build_graph(body_of([*sources, late, made]), registry)
+            continue
+        with pytest.raises(RefusedError, match="factors end too early") as refusal:
+            build_graph(body_of([*sources, late, made]), registry)
+        assert refusal.value.rule == "bounds"
+
+
 def test_an_op_without_rules_is_refused(registry, block):
     case = replace(CASES["ADD"], op="SILU_BACK")
     with pytest.raises(RefusedError, match="SILU_BACK: no rule says") as refusal:
