@@ -9,7 +9,11 @@ TEST := .venv-test/bin
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo demo-env test test-env browser lint fmt bench model lock clean check-python
+.PHONY: demo demo-env test test-env browser lint fmt bench fuzz model lock clean check-python
+
+# make fuzz N=10000 SEED=1: so many mutated graphs, and malformed messages of every command.
+N ?= 10000
+SEED ?= 1
 
 demo: model
 	$(DEMO)/ringline demo
@@ -32,6 +36,9 @@ fmt: test-env
 
 bench: test-env model
 	$(TEST)/ringline bench step --json bench-step.json
+
+fuzz: test-env
+	PYTHONPATH=tools:. $(TEST)/python -m tests.fuzz run -n $(N) --seed $(SEED)
 
 model: demo-env
 	$(DEMO)/python -m ringline.engine.demo_model

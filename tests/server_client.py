@@ -18,6 +18,7 @@ from ringline.ggml.types import tables
 from ringline.net.connect import connect
 from ringline.net.endpoint import Endpoint
 from ringline.net.stream import Bytes, Stream
+from ringline.net.tls import PLAIN, TlsFiles
 from ringline.wire.commands import Command
 from ringline.wire.extension import ExtHello, ExtHelloReply, PeerBarrier, Ping, Role
 from ringline.wire.frames import ERROR_HEADER, ERROR_SIZE, REPLY_HEADER, REQUEST_HEADER
@@ -46,9 +47,11 @@ def op(name: str) -> int:
 class Client:
     """One connection. `greeting` is the reply to EXT_HELLO, None for a stock client."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, tls: TlsFiles = PLAIN) -> None:
         seconds = patience(10)
-        self.stream: Stream = connect(Endpoint.parse(endpoint), timeout=seconds, silence=seconds)
+        self.stream: Stream = connect(
+            Endpoint.parse(endpoint), timeout=seconds, silence=seconds, tls=tls
+        )
         self.greeting: ExtHelloReply | None = None
 
     def __enter__(self) -> Client:
@@ -58,9 +61,9 @@ class Client:
         self.close()
 
     @classmethod
-    def stock(cls, endpoint: str) -> Client:
+    def stock(cls, endpoint: str, tls: TlsFiles = PLAIN) -> Client:
         """As llama.cpp connects."""
-        client = cls(endpoint)
+        client = cls(endpoint, tls)
         client.hello = Hello.Reply.unpack(client.call(Hello()))  # type: ignore[attr-defined]
         return client
 
@@ -73,9 +76,10 @@ class Client:
         session: int = 0,
         secret: bytes = bytes(16),
         level: int = 3,
+        tls: TlsFiles = PLAIN,
     ) -> Client:
         """As ringline connects."""
-        client = cls.stock(endpoint)
+        client = cls.stock(endpoint, tls)
         try:
             hello = ExtHello(level, role, session=session, secret=secret)
             client.greeting = ExtHelloReply.unpack(client.call(hello))

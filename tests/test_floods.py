@@ -9,6 +9,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from ringline.wire.commands import Command
+from ringline.wire.frames import request_frame
+from ringline.wire.messages import Hello
 from tests.peers.process_tree import tree_memory
 from tests.peers.processes import patience
 from tests.rings import context_for, greedy, open_peers, placed, prompts_of
@@ -32,13 +35,19 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def connect_silently(stack: ExitStack, endpoint: str) -> None:
+def connect_silently(stack: ExitStack, endpoint: str, words: bytes) -> None:
     host, _, port = endpoint.rpartition(":")
     for _ in range(SILENT):
-        stack.enter_context(socket.create_connection((host, int(port)), patience(10)))
+        sock = stack.enter_context(socket.create_connection((host, int(port)), patience(10)))
+        sock.sendall(words)
 
 
-def test_a_thousand_silent_connections_disturb_nobody(model_path, local_ids, many_descriptors):
+@pytest.mark.parametrize(
+    "words", [b"", request_frame(Command.HELLO, Hello().pack())], ids=["nothing", "HELLO alone"]
+)
+def test_a_thousand_silent_connections_disturb_nobody(
+    words, model_path, local_ids, many_descriptors
+):
     memory: list[int] = []
     with ExitStack() as stack:
         nodes = open_peers(stack, "rr")
@@ -49,7 +58,7 @@ def test_a_thousand_silent_connections_disturb_nobody(model_path, local_ids, man
             if step in (5, 30):
                 memory.append(tree_memory(nodes[0].process.pid))
             if step == 5:
-                connect_silently(stack, nodes[0].endpoint)
+                connect_silently(stack, nodes[0].endpoint, words)
             if step == 15:
                 stack.enter_context(Client.extended(nodes[0].endpoint)).ping()
 

@@ -17,7 +17,7 @@ from ringline.client.edge import Path
 from ringline.errors import NetworkError, RinglineError
 from ringline.wire.commands import Command
 from tests.peers.lossy import Fault, Harm, Lossy, lossy
-from tests.peers.processes import Peer, patience
+from tests.peers.processes import Peer, patience, ringline_node
 from tests.rings import context_for, greedy, open_peers, placed, prompts_of
 from tests.server_client import Client
 
@@ -106,7 +106,7 @@ def test_a_network_that_is_late_or_splits_costs_no_id(fault, path, peers, model_
 
 PEER_HARM = [
     (Path.RENDEZVOUS, Command.PEER_DATA, harm)
-    for harm in (Harm.CUT, Harm.CUT_INSIDE, Harm.HALF_CLOSE, Harm.SWALLOW)
+    for harm in (Harm.CUT, Harm.CUT_INSIDE, Harm.HALF_CLOSE, Harm.SWALLOW, Harm.DEAF)
 ] + [
     (Path.DIRECT, Command.SET_TENSOR, harm) for harm in (Harm.CUT, Harm.CUT_INSIDE, Harm.HALF_CLOSE)
 ]
@@ -134,6 +134,24 @@ def test_a_peer_that_is_deaf_from_the_beginning_is_left_for_the_hub(
         assert run(model_path, peers, proxy) == reference(local_ids)
         assert proxy.struck.is_set()
     assert_well(peers)
+
+
+@pytest.mark.parametrize("harm", [Harm.DEAF, Harm.SWALLOW])
+def test_a_peer_that_falls_silent_in_a_copy_is_left_for_the_hub(
+    harm, peers, model_path, local_ids, monkeypatch
+):
+    """COPY_TENSOR_TO waits for the peer's barrier; its patience ends before the client's."""
+    monkeypatch.setenv("RINGLINE_TIMEOUT", str(patience(30)))
+    fault = Fault(roles=PEER, harm=harm, command=Command.SET_TENSOR, count=4)
+    prelude = "from ringline import settings; settings.BULK_TIMEOUT = 2.0"
+    with (
+        ringline_node("--threads=1", prelude=prelude) as impatient,
+        lossy(peers[1].endpoint, fault) as proxy,
+    ):
+        nodes = [impatient, peers[1]]
+        assert run(model_path, nodes, proxy, Path.DIRECT) == reference(local_ids)
+        assert proxy.struck.is_set()
+        assert_well(nodes)
 
 
 CLIENT_HARM = [

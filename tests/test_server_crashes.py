@@ -22,6 +22,7 @@ from ringline.wire.commands import Command
 from ringline.wire.extension import ExtHello, Role
 from ringline.wire.frames import ERROR_HEADER, ERROR_SIZE, REPLY_HEADER, request_frame
 from ringline.wire.messages import DeviceCount, Hello
+from tests.peers.process_tree import watched
 from tests.peers.processes import Peer, patience, ringline_node
 from tests.rendezvous_sides import Side, new_ticket, receive, send
 from tests.server_client import (
@@ -368,8 +369,10 @@ def test_idle_processes_that_die_cost_no_client_anything(node):
         busy = next(line for line in node.log().splitlines() if "begins" in line)
         idle = children(node.process.pid) - {int(busy.rpartition("pid ")[2])}
         assert idle
-        for pid in idle:
-            os.kill(pid, signal.SIGKILL)
+        with watched(sorted(idle)) as processes:
+            for pid in idle:
+                os.kill(pid, signal.SIGKILL)
+            assert all(process.wait_gone(10) for process in processes)
         for _ in range(3):
             with Client.extended(node.endpoint) as other:
                 other.ping()

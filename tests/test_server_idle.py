@@ -12,8 +12,10 @@ from ringline import settings
 from ringline.client.ring import RemoteDevices
 from ringline.errors import NetworkError, RefusedError, RemoteError
 from ringline.net.endpoint import Endpoint
+from ringline.wire.commands import Command
 from ringline.wire.extension import RecvTensor
-from ringline.wire.messages import DeviceCount, GetTensor
+from ringline.wire.frames import REQUEST_HEADER
+from ringline.wire.messages import DeviceCount, GetTensor, SetTensor
 from tests.peers.processes import Peer, patience, ringline_node
 from tests.raw_nodes import endpoint_of, raw_node, read_banner
 from tests.server_client import Client, wait_for
@@ -145,6 +147,30 @@ def test_a_reader_that_only_trickles_is_dropped_in_bounded_time():
         process.terminate()
         _, log = process.communicate(timeout=patience(10))
     assert "took too little data in 1 s" in log
+
+
+def test_a_writer_that_only_trickles_is_dropped_in_bounded_time():
+    """It says something every moment; its message has a deadline as a whole all the same."""
+    size = 1 << 20
+    with raw_node(prelude=SLOW) as process:
+        with Client.extended(endpoint_of(read_banner(process))) as client:
+            tensor = client.alloc(size).vector(1, size // 4)
+            whole = SetTensor.LAYOUT.size + size
+            head = REQUEST_HEADER.pack(Command.SET_TENSOR, whole)
+            client.stream.send([head, SetTensor(tensor.pack(), 0, 0).pack()])
+            with pytest.raises(NetworkError, match=r"closed|lost"):
+                trickle_out(client)
+        process.terminate()
+        _, log = process.communicate(timeout=patience(10))
+    assert "sent too little data in 1 s" in log
+
+
+def trickle_out(client: Client) -> None:
+    """Send byte after byte of a message that is never whole."""
+    deadline = time.monotonic() + patience(30)
+    while time.monotonic() < deadline:
+        client.stream.send([b"x"])
+        time.sleep(0.02)
 
 
 def trickle(client: Client) -> None:

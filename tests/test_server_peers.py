@@ -42,7 +42,7 @@ class Bench:
         self.opened: list[int] = []
         waiting = list(links)
 
-        def open_link(_: object, session: int) -> FakeLink:
+        def open_link(_: object, session: int, *_tls: object) -> FakeLink:
             self.opened.append(session)
             return waiting.pop(0)
 

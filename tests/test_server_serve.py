@@ -68,11 +68,25 @@ def test_devices_are_listed_with_commas_or_as_llama_cpp_lists_them(device):
 
 
 def test_listening_for_other_machines_is_warned_about_loudly():
-    with ringline_node("-H", "0.0.0.0") as node:
+    with ringline_node("-H", "0.0.0.0", "--insecure") as node:
         assert node.endpoint.startswith("0.0.0.0:")
         assert "Never expose it to an open network" in node.log()
     with ringline_node() as node:
         assert "Never expose" not in node.log()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_node_that_others_reach_needs_tls_or_a_word_for_it(host):
+    if host == "::" and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    line = the_sentence(serve("--port=0", "-H", host))
+    assert "other machines reach" in line
+    assert "--tls-cert" in line
+    assert line.endswith("or say --insecure")
+
+
+def test_a_plain_port_stands_beside_tls_alone():
+    assert "--plain-port stands beside" in the_sentence(serve("--port=0", "--plain-port=0"))
 
 
 def test_a_node_listens_on_ipv6_loopback():

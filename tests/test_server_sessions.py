@@ -342,7 +342,8 @@ def test_a_message_that_has_begun_must_go_on():
 
 def test_connections_that_never_say_hello_are_bounded():
     """Whoever comes then is let in: the one that waits longest makes room."""
-    prelude = "import ringline.server.reception as r; r.MOST_HALF_OPEN = r.MOST_WAITING = 4"
+    prelude = "import ringline.server.crowd as c, ringline.server.reception as r"
+    prelude += "; c.MOST_HALF_OPEN = r.MOST_WAITING = 4"
     with raw_node(prelude=prelude) as process, ExitStack() as stack:
         endpoint = endpoint_of(read_banner(process))
         silent = [stack.enter_context(Client(endpoint)) for _ in range(4)]
@@ -354,9 +355,9 @@ def test_connections_that_never_say_hello_are_bounded():
 
 
 def test_one_address_has_its_own_limit_and_pushes_no_other_out():
-    prelude = "import ringline.server.reception as r; r.MOST_HALF_OPEN_HERE = 3"
-    prelude += "; r.MOST_HALF_OPEN = 5"
-    with raw_node("--host=0.0.0.0", prelude=prelude) as process, ExitStack() as stack:
+    prelude = "import ringline.server.crowd as c; c.MOST_HALF_OPEN_HERE = 3"
+    prelude += "; c.MOST_HALF_OPEN = 5"
+    with raw_node("--host=0.0.0.0", "--insecure", prelude=prelude) as process, ExitStack() as stack:
         port = int(endpoint_of(read_banner(process)).rpartition(":")[2])
         other = connect_from(stack, "127.0.0.2", port)
         crowd = [connect_from(stack, "127.0.0.1", port) for _ in range(8)]

@@ -10,6 +10,7 @@
     +-- RemoteError       another process of a ring
         +-- NetworkError      the way to it: refused, lost, silent, not speaking our protocol
         |   +-- DeadlineError     a wait that ran out; says who was waited for and for what
+        |   +-- TlsError          one end refuses the other's certificate, or speaks no TLS
         +-- PeerError         the peer itself: it broke the protocol, or answered with an error
             +-- ProtocolError     bytes that the protocol does not allow
             +-- RefusedError      a request that the peer, or we as its peer, refuses
@@ -37,6 +38,7 @@ __all__ = [
     "RefusedError",
     "RemoteError",
     "RinglineError",
+    "TlsError",
     "TransferError",
 ]
 
@@ -114,6 +116,25 @@ class DeadlineError(NetworkError):
         since: Sequence[str] = (),
     ) -> None:
         self.seconds = seconds
+        super().__init__(cause, peer=peer, command=command, since=since)
+
+
+class TlsError(NetworkError):
+    """A connection that is not made: one end refuses the other's certificate, or speaks no TLS.
+
+    `certificate` says that it speaks TLS and we refuse its certificate.
+    """
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        peer: str = "",
+        command: str | None = None,
+        since: Sequence[str] = (),
+        certificate: bool = False,
+    ) -> None:
+        self.certificate = certificate
         super().__init__(cause, peer=peer, command=command, since=since)
 
 

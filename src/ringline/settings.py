@@ -14,6 +14,7 @@ __all__ = [
     "CONNECT_TIMEOUT",
     "HELLO_TIMEOUT",
     "PING_INTERVAL",
+    "TLS_VARIABLES",
     "VARIABLES",
     "api_keys",
     "cache_folder",
@@ -22,6 +23,7 @@ __all__ = [
     "p2p_enabled",
     "reply_timeout",
     "stats_wanted",
+    "tls_files",
 ]
 
 #: name -> what it does; docs/settings.md is compared with it.
@@ -35,8 +37,13 @@ VARIABLES = {
     "RINGLINE_CACHE": "folder for models and built wheels (default: XDG cache folder/ringline)",
     "RINGLINE_API_KEY": "keys of `ringline api`, with commas; --api-key wins",
     "RINGLINE_TIMEOUT": "seconds to wait for a node's reply before the step fails (default: 120)",
+    "RINGLINE_TLS_CERT": "certificate of this machine in a ring with TLS, a PEM file (--tls-cert)",
+    "RINGLINE_TLS_KEY": "private key of that certificate, a PEM file (--tls-key)",
+    "RINGLINE_TLS_CA": "certificate of the ring's CA, a PEM file (--tls-ca)",
 }
 
+#: certificate, key and CA; TLS is on where they are set.
+TLS_VARIABLES = ("RINGLINE_TLS_CERT", "RINGLINE_TLS_KEY", "RINGLINE_TLS_CA")
 #: from the first byte to the end of HELLO, both sides: one absolute deadline.
 HELLO_TIMEOUT = 10.0
 #: to open a TCP connection.
@@ -103,3 +110,9 @@ def cache_folder() -> Path:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "ringline"
+
+
+def tls_files() -> tuple[str, str, str]:
+    """Paths of certificate, key and CA, "" where the environment names none."""
+    cert, key, ca = (os.environ.get(name, "").strip() for name in TLS_VARIABLES)
+    return cert, key, ca

@@ -14,7 +14,7 @@ from ringline.api import errors
 from ringline.api.auth import KeyCheck
 from ringline.api.options import ApiOptions
 from ringline.api.page import router as page
-from ringline.api.routes import chat, completions, models, status, tokens
+from ringline.api.routes import chat, completions, embeddings, models, status, tokens
 from ringline.api.served import Served, share
 from ringline.api.supervisor import Supervisor
 
@@ -53,7 +53,7 @@ def make_app(options: ApiOptions, watcher: Watcher) -> FastAPI:
         redirect_slashes=False,
     )
     errors.install(app)
-    for room in (completions, chat, models, tokens, status, page):
+    for room in (completions, chat, embeddings, models, tokens, status, page):
         app.include_router(room.router)
     if options.api_keys:
         app.add_middleware(KeyCheck, keys=options.api_keys)

@@ -30,6 +30,7 @@ from ringline.llama.batch import Batch
 from ringline.llama.choice import Wanted
 from ringline.llama.gguf_file import check_model_file
 from ringline.llama.sampler import Sampler, SamplingParams
+from ringline.net.tls import PLAIN
 
 __all__ = ["FULL", "QUICK", "Plan", "run_accounting"]
 
@@ -129,7 +130,9 @@ def _count(cell: Cell, nodes: LocalNodes, model: FilePath, n_steps: int) -> Figu
     """Run one cell: prompts, steady steps, and the step in which the window grows."""
     n_ctx = cell.rows * _CONTEXT
     with (
-        Ring(nodes.endpoints[: cell.stages], path=Path.RENDEZVOUS, parts=cell.parts) as ring,
+        Ring(
+            nodes.endpoints[: cell.stages], path=Path.RENDEZVOUS, parts=cell.parts, tls=PLAIN
+        ) as ring,
         ring.place(model, n_ctx=n_ctx, n_threads=1) as placed,
         placed.context(
             n_ctx=n_ctx,

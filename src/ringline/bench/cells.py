@@ -27,6 +27,7 @@ from ringline.engine.task import TaskState
 from ringline.errors import EngineError
 from ringline.llama.model import Model
 from ringline.llama.sampler import SamplingParams
+from ringline.net.tls import PLAIN
 
 __all__ = ["Cell", "EngineService", "measure_cell", "never_ending", "open_engine", "stage_nodes"]
 
@@ -93,7 +94,7 @@ def open_engine(
     slots = max(parallel, groups)
     n_ctx = slots * math.ceil(n_ctx_each / _ROUND) * _ROUND
     with (
-        Ring(nodes.endpoints[:stages], path=path) as ring,
+        Ring(nodes.endpoints[:stages], path=path, tls=PLAIN) as ring,
         ring.place(model, n_ctx=n_ctx, n_threads=1, tensor_split=tensor_split) as placed,
         Engine(
             ring, placed, parallel=slots, groups=groups, n_ctx=n_ctx, n_ubatch=n_ubatch

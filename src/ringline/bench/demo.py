@@ -19,6 +19,7 @@ from ringline.client.thin import Parts
 from ringline.engine.local_nodes import LocalNodes
 from ringline.engine.ring import Ring
 from ringline.net.endpoint import Endpoint
+from ringline.net.tls import PLAIN
 
 __all__ = ["ARMS", "PROMPTS", "Arm", "DemoResult", "run_demo"]
 
@@ -152,7 +153,7 @@ def run_demo(model: FilePath, *, say: Callable[[str], None]) -> DemoResult:
 
 def _run_arm(arm: Arm, model: FilePath, endpoints: Sequence[Endpoint]) -> ArmResult:
     with (
-        Ring(endpoints, path=arm.path, parts=arm.parts) as ring,
+        Ring(endpoints, path=arm.path, parts=arm.parts, tls=PLAIN) as ring,
         ring.load(
             model,
             tensor_split=[1.0] * arm.stages,

@@ -101,7 +101,7 @@ def run_narrow(model: FilePath, plan: Plan, *, say: Callable[[str], None]) -> Na
             n_threads=1,
             inside=link.command(link.left),
             host=link.left_address,
-            options=["--allow-peer", link.network],
+            options=["--allow-peer", link.network, "--insecure"],
         ) as nodes,
     ):
         endpoints = ",".join(map(str, nodes.endpoints))

@@ -21,6 +21,7 @@ from ringline.engine.engine import Engine
 from ringline.engine.ring import Ring
 from ringline.engine.ring_model import PlacedModel
 from ringline.errors import RinglineError
+from ringline.net.tls import PLAIN
 
 __all__ = ["FREE", "LIMIT", "Arm", "measure_arm"]
 
@@ -64,7 +65,7 @@ def measure_arm(arm: Arm, model: FilePath, nodes: list[str], streams: int) -> di
     """
     n_ctx = streams * 256
     with (
-        Ring(nodes, path=Path(arm.path), parts=Parts.parse(arm.parts, arm.name)) as ring,
+        Ring(nodes, path=Path(arm.path), parts=Parts.parse(arm.parts, arm.name), tls=PLAIN) as ring,
         ring.place(model, n_ctx=n_ctx, n_threads=1) as placed,
     ):
         rates = []

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from ringline.cli.talk import say
+from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
+from ringline.engine.embedding import DEFAULT_EMBEDDING_TOKENS, EmbeddingOptions
 from ringline.engine.engine import DEFAULT_PARALLEL
 from ringline.engine.models import resolve_model
 from ringline.engine.placement import PIPELINE_UBATCH
@@ -14,7 +16,9 @@ from ringline.engine.plan import parse_list, parse_split
 from ringline.engine.process.messages import EngineSpec
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, DEFAULT_UBATCH
 from ringline.errors import CallerError, LibraryError
+from ringline.llama.pooling import Pooling
 from ringline.net.endpoint import parse_endpoints
+from ringline.net.tls import PLAIN, TlsFiles
 from ringline.settings import api_keys
 
 app = typer.Typer(add_completion=False)
@@ -30,6 +34,9 @@ def api(
         str | None, typer.Option("-hf", "--hf-repo", help="A model of the hub, REPO[:QUANT].")
     ] = None,
     rpc: Annotated[str, typer.Option("--rpc", help="Nodes, host:port, with commas.")] = "",
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
     local_stages: Annotated[
         int, typer.Option("--local-stages", help="Start so many nodes on this machine.", min=0)
     ] = 0,
@@ -110,6 +117,31 @@ def api(
         bool,
         typer.Option("--repack/--no-repack", help="Whether the local CPU may re-order weights."),
     ] = True,
+    embeddings: Annotated[
+        bool,
+        typer.Option(
+            "--embeddings",
+            "--embedding",
+            help="Also make a context for /v1/embeddings, which takes memory of its own on every "
+            "stage; encoder models (BERT) have it without being asked.",
+        ),
+    ] = False,
+    embedding_tokens: Annotated[
+        int,
+        typer.Option(
+            "--embedding-tokens",
+            min=1,
+            help="Most tokens of one text to embed. Implies --embeddings.",
+        ),
+    ] = DEFAULT_EMBEDDING_TOKENS,
+    pooling: Annotated[
+        Pooling | None,
+        typer.Option(
+            "--pooling",
+            show_default="the model's own, else mean",
+            help="How the vectors of a text's tokens become one. Implies --embeddings.",
+        ),
+    ] = None,
     grace: Annotated[
         float,
         typer.Option(
@@ -146,6 +178,7 @@ def api(
         model=str(resolve_model(model, hf)),
         nodes=nodes,
         local_stages=local_stages,
+        tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca) if rpc else PLAIN,
         devices=devices,
         tensor_split=_shares(tensor_split, len(devices or nodes) or local_stages),
         n_gpu_layers=n_gpu_layers,
@@ -157,6 +190,11 @@ def api(
         n_batch=batch_size,
         n_ubatch=ubatch_size,
         queue=queue,
+        embeddings=(
+            EmbeddingOptions(pooling, embedding_tokens)
+            if embeddings or pooling or embedding_tokens != DEFAULT_EMBEDDING_TOKENS
+            else None
+        ),
     )
     options = ApiOptions(
         spec=spec,

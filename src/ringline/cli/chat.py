@@ -27,6 +27,7 @@ from ringline.cli.ring_options import (
     shares,
 )
 from ringline.cli.talk import progress_bar, say, say_stages
+from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.engine.engine import Engine
 from ringline.engine.job import Request
 from ringline.engine.models import resolve_model
@@ -44,6 +45,9 @@ def chat(
     model: ModelFile = None,
     hf: HubRepo = None,
     rpc: Nodes = "",
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
     local_stages: LocalStages = 0,
     server: Annotated[
         str,
@@ -94,7 +98,7 @@ def chat(
         _talk(partner, system)
         return
     path = resolve_model(model, hf)
-    with open_ring(rpc, local_stages, threads) as ring:
+    with open_ring(rpc, local_stages, threads, (tls_cert, tls_key, tls_ca)) as ring:
         devices = parse_list(device)
         with progress_bar("load") as update:
             placed = ring.place(

@@ -10,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ringline.cli.tables import print_table
+from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.client.ring import RemoteDevices
 from ringline.errors import CallerError
 from ringline.net.endpoint import parse_endpoints
+from ringline.net.tls import TlsFiles
 
 app = typer.Typer(add_completion=False)
 
@@ -20,13 +22,16 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def devices(
     rpc: Annotated[str, typer.Option("--rpc", help="Nodes, host:port, separated by commas.")],
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List nodes with their devices, free memory, versions and extension levels."""
     endpoints = parse_endpoints(rpc)
     if not endpoints:
         raise CallerError("--rpc names no node: give one or more as host:port, with commas")
-    with RemoteDevices(endpoints) as ring:
+    with RemoteDevices(endpoints, tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca)) as ring:
         rows = [_row(ring, number) for number in range(len(ring.devices))]
     if as_json:
         print(json.dumps({"devices": rows}, indent=2))

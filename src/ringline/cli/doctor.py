@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
+from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.engine.doctor.examine import examine
 from ringline.engine.doctor.findings import Finding, Grade, would_run
 from ringline.errors import CallerError
 from ringline.net.endpoint import parse_endpoints
+from ringline.net.tls import TlsFiles
 
 app = typer.Typer(add_completion=False)
 
@@ -24,6 +26,9 @@ def doctor(
             "--rpc", help="Nodes, host:port, separated by commas, in the order of the stages."
         ),
     ],
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Look at each node and at each way between two, and say what to do where something is wrong.
@@ -36,7 +41,7 @@ def doctor(
     endpoints = parse_endpoints(rpc)
     if not endpoints:
         raise CallerError("--rpc names no node: give one or more as host:port, with commas")
-    findings = examine(endpoints)
+    findings = examine(endpoints, TlsFiles.chosen(tls_cert, tls_key, tls_ca))
     if as_json:
         print(json.dumps(_as_json(findings), indent=2))
     else:

@@ -26,6 +26,7 @@ from ringline.cli.ring_options import (
     shares,
 )
 from ringline.cli.talk import progress_bar, say_stages, say_traffic
+from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.client.counters import Window
 from ringline.engine.engine import DEFAULT_PARALLEL, Engine
 from ringline.engine.job import Request
@@ -52,6 +53,9 @@ def generate(
     model: ModelFile = None,
     hf: HubRepo = None,
     rpc: Nodes = "",
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
     local_stages: LocalStages = 0,
     device: Device = "",
     tensor_split: TensorSplit = "",
@@ -120,7 +124,8 @@ def generate(
     path = resolve_model(model, hf)
     request = Request(n_predict, SamplingParams(temperature, seed=None if seed < 0 else seed))
     sizes = _Sizes(ctx_size, batch_size, ubatch_size)
-    with open_ring(rpc, local_stages, threads) as ring:
+    tls = (tls_cert, tls_key, tls_ca)
+    with open_ring(rpc, local_stages, threads, tls) as ring:
         devices = parse_list(device)
         with progress_bar("load") as update:
             placed = ring.place(

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "api": ("ringline.cli.api", "Serve a model over HTTP, with OpenAI's API."),
     "devices": ("ringline.cli.devices", "List nodes with their devices, memory and versions."),
     "doctor": ("ringline.cli.doctor", "Look at nodes and the ways between them: would a ring run?"),
+    "certs": ("ringline.cli.certs", "Make the certificates of a ring with TLS."),
     "demo": ("ringline.cli.demo", "Run a real model over three nodes and compare the paths."),
     "bench": ("ringline.cli.bench", "Measure against the stock client and server."),
 }

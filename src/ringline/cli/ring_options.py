@@ -10,6 +10,7 @@ from ringline.engine.plan import parse_split
 from ringline.engine.ring import Ring
 from ringline.errors import CallerError
 from ringline.net.endpoint import parse_endpoints
+from ringline.net.tls import PLAIN, TlsFiles
 
 __all__ = [
     "BatchSize",
@@ -63,17 +64,24 @@ Predict = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="For sampling; -1: a random one.")]
 
 
-def open_ring(rpc: str, local_stages: int, threads: int | None) -> Ring:
+def open_ring(rpc: str, local_stages: int, threads: int | None, tls: tuple[str, str, str]) -> Ring:
     """The ring that --rpc or --local-stages name; without them this machine's CPU alone.
 
+    Args:
+        rpc: endpoints of nodes.
+        local_stages: how many nodes to start.
+        threads: CPU threads of local stages.
+        tls: the files of --tls-cert, --tls-key and --tls-ca, for the nodes of `rpc`.
+
     Raises:
-        CallerError: both are given. NetworkError, PeerError: a node cannot be used.
+        CallerError: both are given, or a file cannot be used.
+        NetworkError, PeerError: a node cannot be used.
     """
     if rpc and local_stages:
         raise CallerError("--rpc and --local-stages are two ways to get nodes: use one of them")
     if local_stages:
         return Ring.local(local_stages, n_threads=threads)
-    return Ring(parse_endpoints(rpc))
+    return Ring(parse_endpoints(rpc), tls=TlsFiles.chosen(*tls) if rpc else PLAIN)
 
 
 def shares(text: str, n_devices: int) -> list[float]:

@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
+from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.net.endpoint import DEFAULT_PORT, Endpoint
+from ringline.net.tls import TlsFiles
 from ringline.server.limits import CRASH_PAUSE, IDLE_TIMEOUT, MOST_SESSIONS
 from ringline.server.options import ServeOptions
 
@@ -81,6 +83,23 @@ def serve(
             "says something each minute; one of llama.cpp that holds memory is not dropped.",
         ),
     ] = IDLE_TIMEOUT,
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
+    plain_port: Annotated[
+        int | None,
+        typer.Option(
+            "--plain-port",
+            min=0,
+            max=65535,
+            help="With TLS: a port without TLS beside it, on loopback, for clients of llama.cpp; "
+            "0 takes a free one.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let other machines reach this node without TLS."),
+    ] = False,
     log_format: Annotated[
         LogFormat,
         typer.Option("--log-format", help="A line an event: text for people, JSON for programs."),
@@ -93,6 +112,9 @@ def serve(
     ] = False,
 ) -> None:
     """Lend this machine's devices to a ring, or to llama.cpp with --rpc.
+
+    With --tls-cert, --tls-key and --tls-ca only machines with a certificate of that CA can use it
+    (`ringline certs` makes them); without, it listens on loopback alone unless told --insecure.
 
     Prints what it lends and then one line that begins with "ringline: ready on". SIGTERM and Ctrl-C
     end it. Exit code 0 after that, 1 for an address, a device or a library that cannot be used.
@@ -108,6 +130,9 @@ def serve(
         idle_timeout=min(_MOST_IDLE, idle_timeout),
         crash_pause=crash_pause,
         log_format=log_format.value,
+        tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca),
+        plain_port=plain_port,
+        insecure=insecure,
         until_stdin_closes=until_stdin_closes,
     )
     run(options)

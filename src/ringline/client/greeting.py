@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from ringline.client.connection import Connection
 from ringline.client.counters import Traffic
-from ringline.client.stranger import BUSY, ask, known_by
-from ringline.errors import DeadlineError, NetworkError, ProtocolError
+from ringline.client.stranger import BUSY, TLS, ask, known_by, speaks_plainly
+from ringline.errors import DeadlineError, NetworkError, ProtocolError, TlsError
 from ringline.net.connect import connect
 from ringline.net.endpoint import Endpoint
 from ringline.net.stream import Stream
+from ringline.net.tls import PLAIN, TlsFiles
 from ringline.settings import CONNECT_TIMEOUT, HELLO_TIMEOUT, reply_timeout
 from ringline.wire.commands import BASE_VERSION, EXTENSION_LEVEL, Command
 from ringline.wire.extension import ExtHello, ExtHelloReply, Role
@@ -49,17 +50,20 @@ class Greeting:
         return ".".join(map(str, self.version))
 
 
-def greet(endpoint: Endpoint, traffic: Traffic) -> tuple[Connection, Greeting]:
+def greet(
+    endpoint: Endpoint, traffic: Traffic, tls: TlsFiles = PLAIN
+) -> tuple[Connection, Greeting]:
     """Connect to a node and agree on what both speak.
 
     Raises:
         NetworkError: unreachable, or it does not answer as a ggml RPC server.
-        PeerError: another version, or it refuses us.
+        TlsError: one end refuses the other's certificate, or speaks no TLS.
+        PeerError: another version, or it refuses us. CallerError: a file of TLS cannot be used.
     """
-    stream = connect(endpoint, timeout=CONNECT_TIMEOUT, silence=HELLO_TIMEOUT)
+    stream = _connect(endpoint, tls)
     connection = Connection(stream, traffic=traffic)
     try:
-        greeting = _hello(connection, stream, endpoint)
+        greeting = _hello(connection, stream, endpoint, tls)
         if greeting.level > 0:
             greeting = _ext_hello(connection, greeting)
     except BaseException:
@@ -70,7 +74,12 @@ def greet(endpoint: Endpoint, traffic: Traffic) -> tuple[Connection, Greeting]:
 
 
 def attach(
-    endpoint: Endpoint, greeting: Greeting, traffic: Traffic, *, silence: float | None = None
+    endpoint: Endpoint,
+    greeting: Greeting,
+    traffic: Traffic,
+    tls: TlsFiles = PLAIN,
+    *,
+    silence: float | None = None,
 ) -> Connection:
     """Open a further connection to the session that `greeting` tells of.
 
@@ -78,15 +87,16 @@ def attach(
         endpoint: where the node listens.
         greeting: what it said.
         traffic: counts what goes over the connection.
+        tls: our certificate and the ring's CA; PLAIN: no TLS.
         silence: seconds to wait for a reply; None: as long as a graph may take.
 
     Raises:
         NetworkError: unreachable. PeerError: the node refuses, or is another one by now.
     """
-    stream = connect(endpoint, timeout=CONNECT_TIMEOUT, silence=HELLO_TIMEOUT)
+    stream = _connect(endpoint, tls)
     connection = Connection(stream, traffic=traffic)
     try:
-        _hello(connection, stream, endpoint)
+        _hello(connection, stream, endpoint, tls)
         _ext_hello(connection, greeting, Role.ATTACH)
     except BaseException:
         connection.close()
@@ -95,9 +105,24 @@ def attach(
     return connection
 
 
-def _hello(connection: Connection, stream: Stream, endpoint: Endpoint) -> Greeting:
+def _connect(endpoint: Endpoint, tls: TlsFiles) -> Stream:
     try:
-        raw = _hello_reply(connection, stream, endpoint)
+        return connect(endpoint, timeout=CONNECT_TIMEOUT, silence=HELLO_TIMEOUT, tls=tls)
+    except TlsError as error:
+        if error.certificate or not speaks_plainly(endpoint):
+            raise
+        cause = (
+            "it does not speak TLS: start it with --tls-cert, --tls-key and --tls-ca, or leave the "
+            "--tls flags (and RINGLINE_TLS_CERT) away here"
+        )
+        raise TlsError(cause, peer=error.peer) from None
+
+
+def _hello(connection: Connection, stream: Stream, endpoint: Endpoint, tls: TlsFiles) -> Greeting:
+    try:
+        raw = _hello_reply(connection, stream, None if tls else endpoint)
+    except TlsError:
+        raise
     except (ProtocolError, NetworkError) as error:
         silent = isinstance(error, DeadlineError)
         cause = f"{error.cause}: {BUSY}" if silent else error.cause
@@ -119,11 +144,17 @@ def _hello(connection: Connection, stream: Stream, endpoint: Endpoint) -> Greeti
     return Greeting(version, min(reply.level, EXTENSION_LEVEL))
 
 
-def _hello_reply(connection: Connection, stream: Stream, endpoint: Endpoint) -> bytes:
+def _hello_reply(connection: Connection, stream: Stream, endpoint: Endpoint | None) -> bytes:
     """Say HELLO and wait for the answer; a stranger is known by its first bytes.
+
+    Args:
+        connection: to the node; stream: what it stands on.
+        stream: see connection.
+        endpoint: where to ask who is silent; None, behind TLS: nobody is asked.
 
     Raises:
         NetworkError: nothing comes, or somebody else answers. PeerError: it is no reply.
+        TlsError: we have no TLS and it speaks nothing else, or it refuses our certificate.
     """
     raw = bytearray(Hello.Reply.LAYOUT.size)
     expected = connection.ask(Command.HELLO, Hello().pack(), target=memoryview(raw))
@@ -131,9 +162,16 @@ def _hello_reply(connection: Connection, stream: Stream, endpoint: Endpoint) -> 
     try:
         first = stream.peek(REPLY_HEADER.size, _QUICK)
     except NetworkError as error:
+        if endpoint is None:
+            raise
         who = ask(endpoint)  # it closes at once: maybe it says why in its own language
-        raise NetworkError(who or error.cause, peer=connection.peer) from None
-    who = known_by(first) if first else ask(endpoint)
+        if who != TLS:
+            raise NetworkError(who or error.cause, peer=connection.peer) from None
+    else:
+        who = known_by(first) if first or endpoint is None else ask(endpoint)
+    if who == TLS:
+        cause = f"{who}: give --tls-cert, --tls-key and --tls-ca (`ringline certs` makes them)"
+        raise TlsError(cause, peer=connection.peer)
     if who:
         raise NetworkError(who, peer=connection.peer)
     connection.replies.wait(expected)

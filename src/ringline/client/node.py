@@ -15,6 +15,7 @@ from ringline.client.greeting import attach, greet
 from ringline.client.lane import current
 from ringline.errors import ProtocolError
 from ringline.net.endpoint import Endpoint
+from ringline.net.tls import PLAIN, TlsFiles
 from ringline.wire.commands import Command
 from ringline.wire.messages import (
     AllocBuffer,
@@ -49,10 +50,11 @@ class DeviceFacts:
 class Node:
     """One node. Everything here may raise NetworkError or PeerError, which name the node."""
 
-    def __init__(self, endpoint: Endpoint, counters: Counters) -> None:
+    def __init__(self, endpoint: Endpoint, counters: Counters, tls: TlsFiles = PLAIN) -> None:
         self.endpoint = endpoint
         self.traffic = counters.node(str(endpoint))
-        self.main, self.greeting = greet(endpoint, self.traffic)
+        self._tls = tls
+        self.main, self.greeting = greet(endpoint, self.traffic, tls)
         self._edges: dict[Node, Edge] = {}
         #: guards _buffers, _table and generation: each context frees and learns in its own thread.
         self._lock = threading.Lock()
@@ -74,11 +76,11 @@ class Node:
 
     def attach(self) -> Connection:
         """A further connection to our session, with a stream of commands of its own."""
-        return attach(self.endpoint, self.greeting, self.traffic)
+        return attach(self.endpoint, self.greeting, self.traffic, self._tls)
 
     def attach_apart(self, *, silence: float) -> Connection:
         """A connection for questions about our session, which are none of the ring's traffic."""
-        return attach(self.endpoint, self.greeting, Traffic(), silence=silence)
+        return attach(self.endpoint, self.greeting, Traffic(), self._tls, silence=silence)
 
     def edge(self, target: Node) -> Edge:
         """What is known of the way from this node to another."""

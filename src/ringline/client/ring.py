@@ -18,6 +18,7 @@ from ringline.client.thin import LEVEL, Parts
 from ringline.client.transfer import Transfers
 from ringline.ggml.registry import DeviceHandle, Registry
 from ringline.net.endpoint import Endpoint
+from ringline.net.tls import TlsFiles
 from ringline.settings import level_5_parts
 from ringline.wire.extension import Ping
 from ringline.wire.messages import Result
@@ -37,6 +38,7 @@ class RemoteDevices:
         *,
         path: Path | None = None,
         parts: Parts | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """Connect to every node.
 
@@ -45,13 +47,16 @@ class RemoteDevices:
             path: the best path that hidden states may take; None: as the environment says.
             parts: of level 5, which are used with nodes that have it; None: as the environment
                 says, which is all.
+            tls: our certificate and the ring's CA, PLAIN: no TLS; None: as the environment says.
 
         Raises:
             NetworkError, PeerError: a node cannot be used; names it.
+            CallerError: a file of TLS cannot be used.
             LibraryError: the local ggml cannot be used.
         """
         self.counters = Counters()
         self.parts = parts or Parts.parse(level_5_parts(), "RINGLINE_PARTS")
+        files = TlsFiles.chosen() if tls is None else tls
         self.failures = Failures()
         self.nodes: list[Node] = []
         self._registry: Registry | None = None
@@ -59,7 +64,7 @@ class RemoteDevices:
         self.observer: Observer | None = None
         try:
             for endpoint in endpoints:
-                self.nodes.append(Node(endpoint, self.counters))
+                self.nodes.append(Node(endpoint, self.counters, files))
             self.transfers = Transfers(path)
             self.devices = self._describe(self.transfers)
             self._registry = Registry(self.devices)

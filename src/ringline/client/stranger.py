@@ -17,8 +17,11 @@ from typing import Final
 from ringline.errors import NetworkError
 from ringline.net.connect import connect
 from ringline.net.endpoint import Endpoint
+from ringline.wire.commands import Command
+from ringline.wire.frames import REPLY_HEADER, request_frame
+from ringline.wire.messages import Hello
 
-__all__ = ["BUSY", "ask", "known_by"]
+__all__ = ["BUSY", "TLS", "ask", "known_by", "speaks_plainly"]
 
 #: a stranger has so long to answer in its own language.
 _PATIENCE: Final = 1.0
@@ -27,6 +30,7 @@ _MOST: Final = 64
 BUSY: Final = (
     "it takes connections and says nothing; a stock server does so while it serves another client"
 )
+TLS: Final = "it speaks TLS"
 _TLS_RECORDS: Final = (0x15, 0x16)  # alert, handshake
 
 
@@ -35,7 +39,7 @@ def known_by(first: bytes) -> str:
     if first.startswith((b"HTTP/", b"<!DOC", b"<html", b"<HTML")):
         return "it is an HTTP server"
     if len(first) >= 2 and first[0] in _TLS_RECORDS and first[1] == 3:
-        return "it speaks TLS"
+        return TLS
     if first.startswith(b"SSH-"):
         return "it is an SSH server"
     text = first.split(b"\r")[0].split(b"\n")[0]
@@ -53,6 +57,12 @@ def ask(endpoint: Endpoint) -> str:
     return ""
 
 
+def speaks_plainly(endpoint: Endpoint) -> bool:
+    """Whether a server that does not speak TLS answers HELLO, over a connection of our own."""
+    header = REPLY_HEADER.pack(Hello.Reply.LAYOUT.size)
+    return _answer_to(endpoint, _plain_hello).startswith(header)
+
+
 def _answer_to(endpoint: Endpoint, words: Callable[[Endpoint], bytes]) -> bytes:
     """The first bytes of an answer, b"" where none comes."""
     with contextlib.suppress(NetworkError):
@@ -67,6 +77,10 @@ def _answer_to(endpoint: Endpoint, words: Callable[[Endpoint], bytes]) -> bytes:
 
 def _http_request(endpoint: Endpoint) -> bytes:
     return f"GET / HTTP/1.0\r\nHost: {endpoint}\r\n\r\n".encode("ascii", "replace")
+
+
+def _plain_hello(_: Endpoint) -> bytes:
+    return request_frame(Command.HELLO, Hello().pack())
 
 
 def _client_hello(_: Endpoint) -> bytes:

@@ -1,5 +1,7 @@
 """Nodes of our own: `ringline serve` processes on loopback that end with their parent.
 
+They have no TLS, whatever the environment says: its certificate is another machine's.
+
 A node ends when its stdin reaches EOF, so it cannot outlive us even if we are killed. Seconds.
 """
 
@@ -18,6 +20,7 @@ from typing import IO, Final
 
 from ringline.errors import NetworkError
 from ringline.net.endpoint import Endpoint
+from ringline.settings import TLS_VARIABLES
 
 __all__ = ["LocalNodes"]
 
@@ -107,6 +110,7 @@ def _start(inside: Sequence[str], options: Sequence[str]) -> _Started:
     log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the node
     process = subprocess.Popen(
         [*command, "--until-stdin-closes", *options],
+        env={name: value for name, value in os.environ.items() if name not in TLS_VARIABLES},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

@@ -35,6 +35,7 @@ from ringline.errors import CallerError
 from ringline.ggml.devices import cpu_device
 from ringline.llama.model import Model
 from ringline.net.endpoint import Endpoint
+from ringline.net.tls import PLAIN, TlsFiles
 
 __all__ = [
     "CPU",
@@ -62,6 +63,7 @@ class Ring:
         *,
         path: Path | None = None,
         parts: Parts | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """Connect to every node.
 
@@ -70,14 +72,17 @@ class Ring:
             path: the best path that hidden states may take from node to node; None: the best that
                 the nodes have, or the hub where RINGLINE_P2P=0.
             parts: which parts of a thin coordinator are used; None: all, or as RINGLINE_PARTS says.
+            tls: our certificate and the ring's CA, PLAIN: no TLS; None: as RINGLINE_TLS_CERT,
+                RINGLINE_TLS_KEY and RINGLINE_TLS_CA say.
 
         Raises:
-            CallerError: an endpoint cannot be read. NetworkError, PeerError: a node cannot be used.
+            CallerError: an endpoint or a file cannot be read.
+            NetworkError, PeerError: a node cannot be used.
         """
         endpoints = [node if isinstance(node, Endpoint) else Endpoint.parse(node) for node in nodes]
         self._resources = ExitStack()
         self.remote = self._resources.enter_context(
-            RemoteDevices(endpoints, path=path, parts=parts)
+            RemoteDevices(endpoints, path=path, parts=parts, tls=tls)
         )
 
     @classmethod
@@ -89,7 +94,7 @@ class Ring:
         """
         nodes = LocalNodes(stages, n_threads=n_threads)
         try:
-            ring = cls(nodes.endpoints)
+            ring = cls(nodes.endpoints, tls=PLAIN)
         except BaseException:
             nodes.close()
             raise

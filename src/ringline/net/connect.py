@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
+import ssl
 
-from ringline.errors import CallerError, DeadlineError, NetworkError
+from ringline.errors import CallerError, DeadlineError, NetworkError, TlsError
+from ringline.interrupts import LOOK, deliver_late
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
-from ringline.net.stream import Stream
+from ringline.net.stream import Stream, no_delay
+from ringline.net.tls import PLAIN, TlsFiles, TlsSocket, in_words
 
 __all__ = ["connect", "keep_alive", "listen"]
 
@@ -22,16 +26,27 @@ def keep_alive(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
-def connect(endpoint: Endpoint, *, timeout: float, silence: float) -> Stream:
+def connect(
+    endpoint: Endpoint,
+    *,
+    timeout: float,
+    silence: float,
+    tls: TlsFiles = PLAIN,
+    name: str | None = None,
+) -> Stream:
     """Open a TCP connection; every address of the name is tried within one time budget.
 
     Args:
         endpoint: where to.
-        timeout: seconds for all tries together.
+        timeout: seconds for all tries together, and for the handshake of TLS.
         silence: what the stream gets, see Stream.
+        tls: our certificate; PLAIN: no TLS.
+        name: the host that the other end's certificate must name; None: that of the endpoint.
 
     Raises:
         NetworkError: unknown host, refused, unreachable. DeadlineError: no answer in time.
+        TlsError: it does not speak TLS, or its certificate is refused.
+        CallerError: a file of ours cannot be used.
     """
     deadline = Deadline(timeout)
     peer = str(endpoint)
@@ -55,8 +70,38 @@ def connect(endpoint: Endpoint, *, timeout: float, silence: float) -> Stream:
             cause = error.strerror or str(error)
             continue
         keep_alive(sock)
+        if tls:
+            secure = _handshake(sock, tls, name or endpoint.host, peer, deadline)
+            return Stream(secure, peer=peer, silence=silence)
         return Stream(sock, peer=peer, silence=silence)
     raise NetworkError(f"cannot connect ({cause}): is ringline serve running there?", peer=peer)
+
+
+def _handshake(
+    sock: socket.socket, tls: TlsFiles, name: str, peer: str, deadline: Deadline
+) -> TlsSocket:
+    """TLS on a socket that we have connected, which is closed where that fails."""
+    no_delay(sock)
+    try:
+        secure = TlsSocket(sock, tls.client_context(), name=name.partition("%")[0])
+        poller = select.poll()
+        while not secure.handshake():
+            poller.register(sock, select.POLLIN | (select.POLLOUT if secure.unsent else 0))
+            left = deadline.left_ms() or 0
+            if not poller.poll(min(left, int(LOOK * 1000))):
+                deliver_late()
+                if deadline.passed():
+                    cause = f"no handshake of TLS within {deadline.seconds:g} s"
+                    raise DeadlineError(cause, peer=peer, seconds=deadline.seconds or 0.0)
+    except (OSError, ValueError) as error:  # ValueError: a name that no certificate can have
+        sock.close()
+        text = in_words(error) if isinstance(error, OSError) else str(error)
+        certificate = isinstance(error, ssl.SSLCertVerificationError)
+        raise TlsError(text, peer=peer, certificate=certificate) from None
+    except BaseException:
+        sock.close()
+        raise
+    return secure
 
 
 def listen(endpoint: Endpoint, *, backlog: int = 128) -> socket.socket:

@@ -11,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ringline.errors import DeadlineError, NetworkError
+from ringline.errors import DeadlineError, NetworkError, TlsError
 from ringline.interrupts import LOOK, deliver_late
 from ringline.net.deadline import Deadline
+from ringline.net.tls import TlsSocket, in_words
 
-__all__ = ["Closed", "Stream"]
+__all__ = ["Closed", "Stream", "no_delay"]
 
 _BUFFER: Final = 64 * 1024
 #: the kernel takes at most this many parts in one sendmsg (IOV_MAX).
@@ -45,10 +47,10 @@ class Stream:
     bulk; 0: any trickle will do.
     """
 
-    def __init__(self, sock: socket.socket, *, peer: str, silence: float) -> None:
-        sock.setblocking(False)
-        with contextlib.suppress(OSError):  # a socketpair has no TCP options
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, sock: socket.socket | TlsSocket, *, peer: str, silence: float) -> None:
+        if isinstance(sock, socket.socket):
+            sock.setblocking(False)
+            no_delay(sock)
         self.peer = peer
         self.silence = silence
         self.slowest = 0
@@ -146,7 +148,8 @@ class Stream:
 
     def readable(self, seconds: float) -> bool:
         """Whether something can be read within `seconds`."""
-        return self.buffered() > 0 or bool(self._reading.poll(seconds * 1000))
+        held = isinstance(self._socket, TlsSocket) and self._socket.pending() > 0
+        return held or self.buffered() > 0 or bool(self._reading.poll(seconds * 1000))
 
     def hung_up(self) -> bool:
         """Whether the other end has closed its direction, read or unread bytes notwithstanding."""
@@ -266,7 +269,15 @@ class Stream:
         return DeadlineError(cause, peer=self.peer, seconds=seconds)
 
     def _lost(self, error: OSError) -> NetworkError:
+        if isinstance(error, ssl.SSLError):  # a certificate is refused after the handshake
+            return TlsError(in_words(error), peer=self.peer)
         return NetworkError(f"the connection was lost ({error.strerror or error})", peer=self.peer)
+
+
+def no_delay(sock: socket.socket) -> None:
+    """Send small things at once."""
+    with contextlib.suppress(OSError):  # a socketpair has no TCP options
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _slice_ms(deadline: Deadline) -> int | None:

@@ -3,6 +3,9 @@
     node         put it together, print the banner     options     what the person chose
     probe        describe the devices, in a child      policy      whom the node may dial
     gatekeeper   the loop                              reception   accept, HELLO, limits
+    ports        TLS, plain, loopback                  door        the doorman's place in the loop
+    doorman      TLS handshakes, a process             relay       TLS to plain, a process each
+    crowd        who makes room in a flood
     handshake    the first bytes, pure                 roster      live sessions, routing
     pool         fork, hand over, reap                 handover    the message with a socket
     session      a session process                     connection  one thread, one client

@@ -13,6 +13,7 @@ import select
 import selectors
 import signal
 import socket
+import ssl
 import time
 from functools import partial
 from typing import Final
@@ -21,6 +22,7 @@ from ringline.errors import CallerError
 from ringline.net.deadline import Deadline
 from ringline.server.context import Node
 from ringline.server.crashes import Crashes
+from ringline.server.door import Door
 from ringline.server.limits import STOP_TIMEOUT, WARM_PROCESSES
 from ringline.server.log import tell
 from ringline.server.pool import Pool, SessionProcess
@@ -36,9 +38,20 @@ _RECOVERY: Final = 0.1
 
 
 class Gatekeeper:
-    """The node's loop. A context manager: leaving it ends all session processes."""
+    """The node's loop. A context manager: leaving it ends all session processes.
 
-    def __init__(self, listener: socket.socket, node: Node) -> None:
+    Args:
+        node: what the session processes inherit.
+        listener: the listening socket of the plain port, None: there is none.
+        tls: the listening socket of the TLS port and what it shows, None: there is none.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        listener: socket.socket | None,
+        tls: tuple[socket.socket, ssl.SSLContext] | None = None,
+    ) -> None:
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, SessionProcess] = {}
         self._stopping = False
@@ -48,6 +61,9 @@ class Gatekeeper:
         self._roster = Roster(self._pool, node.options.max_sessions, self.crashes)
         self._reception = Reception(
             listener, self._selector, self._roster.admit, patience=node.options.idle_timeout
+        )
+        self._door = (
+            Door(*tls, self._selector, self._reception.receive, self._forget) if tls else None
         )
         self._until_stdin_closes = node.options.until_stdin_closes
 
@@ -64,6 +80,8 @@ class Gatekeeper:
 
     def __exit__(self, *_: object) -> None:
         """End everything within a moment."""
+        if self._door is not None:
+            self._door.close()
         self._reception.close()
         self._end_processes()
         signal.set_wakeup_fd(-1)
@@ -105,6 +123,8 @@ class Gatekeeper:
 
     def _refill(self) -> None:
         try:
+            if self._door is not None:
+                self._door.keep()
             self._pool.refill()
         except OSError as error:
             text = "cannot start a session process (%s)"
@@ -129,6 +149,8 @@ class Gatekeeper:
         """
         self._selector.close()
         self._reception.close()
+        if self._door is not None:
+            self._door.forget()
         for process in self._processes.values():
             process.close()
         os.close(self._wake)

@@ -24,6 +24,8 @@ __all__ = ["HELLO_REPLY", "Handshake", "Stage"]
 _HEADER: Final = REQUEST_HEADER.size
 _HELLO: Final = _HEADER + Hello.LAYOUT.size
 _EXT_HELLO: Final = _HEADER + ExtHello.LAYOUT.size
+#: how a client of TLS begins.
+_TLS: Final = 0x16
 #: all-zero caps: TCP only.
 HELLO_REPLY: Final = reply_frame(Hello.Reply(*BASE_VERSION, EXTENSION_LEVEL).pack())
 
@@ -97,6 +99,8 @@ class Handshake:
 
 def _check_hello(data: bytes) -> None:
     """Refuse as early as the bytes allow: a scanner may never send enough for a whole HELLO."""
+    if data[0] == _TLS:
+        raise ProtocolError("it speaks TLS, and this port does not")
     if data[0] != Command.HELLO:
         raise ProtocolError(f"the first byte is {data[0]}, HELLO begins with {int(Command.HELLO)}")
     if len(data) < _HEADER:

@@ -25,7 +25,14 @@ __all__ = ["LOG_FORMATS", "log_to_stderr", "speak_as", "tell"]
 LOG_FORMATS: Final = ("text", "json")
 #: strangers can cause these as fast as they like: of each so many a second are written.
 _REPEATABLE: Final = frozenset(
-    {"handshake_evicted", "handshake_timeout", "not_a_client", "turned_away"}
+    {
+        "handshake_evicted",
+        "handshake_timeout",
+        "not_a_client",
+        "plain_client",
+        "tls_refused",
+        "turned_away",
+    }
 )
 _MOST_REPEATS: Final = 10
 _ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}

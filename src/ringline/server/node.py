@@ -7,21 +7,20 @@ import gc
 import logging
 import os
 import resource
-import socket
 
 import ringline
 from ringline import settings
 from ringline.ggml.find import PACKAGE_VERSION
 from ringline.ggml.library import GGML_VERSION, load
 from ringline.ggml.types import tables
-from ringline.net.connect import listen
 from ringline.net.endpoint import Endpoint
 from ringline.server.context import Node
 from ringline.server.execution import LockFiles
 from ringline.server.gatekeeper import Gatekeeper
 from ringline.server.log import log_to_stderr, tell
 from ringline.server.options import DeviceInfo, ServeOptions
-from ringline.server.policy import PeerPolicy, is_loopback
+from ringline.server.policy import PeerPolicy
+from ringline.server.ports import Ports
 from ringline.server.probe import describe_devices
 from ringline.wire.commands import BASE_VERSION, EXTENSION_LEVEL
 
@@ -41,27 +40,23 @@ def serve(options: ServeOptions) -> None:
         LibraryError: ggml is missing or another one.
     """
     log_to_stderr(options.log_format)
-    with contextlib.closing(listen(options.endpoint)) as listener:
-        endpoint = _bound(listener)
+    with contextlib.ExitStack() as stack:
+        ports = Ports.open(options, stack)
+        endpoint = ports.endpoint
         policy = PeerPolicy.parse(options.allow_peer, endpoint.host)
         _prepare_to_fork()
         devices = describe_devices(options.devices)
         files = {device.name: LockFiles(device.name) for device in devices}  # one may stand twice
         locks = tuple(files[device.name] for device in devices)
-        with Gatekeeper(listener, Node(options, devices, locks, policy)) as gatekeeper:
-            if not is_loopback(endpoint.host):
+        node = Node(options, devices, locks, policy)
+        with Gatekeeper(node, ports.plain, ports.tls) as gatekeeper:
+            if ports.exposed:
                 _warn(endpoint)
-            print(_banner(endpoint, devices, options.n_threads), flush=True)
+            print(_banner(ports, devices, options.n_threads), flush=True)
             where = str(endpoint)
             tell(_log, logging.INFO, "ready", "ready on %s", where, endpoint=where)
             gatekeeper.run()
             tell(_log, logging.INFO, "stop", "ends as it was asked to", endpoint=where)
-
-
-def _bound(listener: socket.socket) -> Endpoint:
-    """Where a socket listens; the kernel has chosen the port if it was 0."""
-    address = listener.getsockname()
-    return Endpoint(address[0], address[1])
 
 
 def _prepare_to_fork() -> None:
@@ -82,9 +77,9 @@ def _prepare_to_fork() -> None:
 def _warn(endpoint: Endpoint) -> None:
     line = "!" * 76
     _log.warning(
-        "\n%s\nListening on %s, which other machines can reach.\n"
+        "\n%s\nListening on %s, which other machines can reach (--insecure).\n"
         "Nothing is encrypted and nobody is asked who they are: whoever reaches this port can use\n"
-        "these devices. Never expose it to an open network.\n%s",
+        "these devices. Never expose it to an open network; see `ringline certs`.\n%s",
         line,
         endpoint,
         line,
@@ -92,12 +87,13 @@ def _warn(endpoint: Endpoint) -> None:
     )
 
 
-def _banner(endpoint: Endpoint, devices: tuple[DeviceInfo, ...], n_threads: int) -> str:
+def _banner(ports: Ports, devices: tuple[DeviceInfo, ...], n_threads: int) -> str:
     """What the node is, and as its last line that it is ready."""
     version = ".".join(map(str, BASE_VERSION))
     lines = [
         f"ringline node {ringline.__version__}",
-        f"  endpoint   {endpoint}",
+        f"  endpoint   {ports.endpoint}",
+        *ports.about,
         f"  protocol   ggml RPC {version}, ringline extension level {EXTENSION_LEVEL}",
         f"  engine     llama-cpp-python {PACKAGE_VERSION}, ggml {GGML_VERSION}",
         f"  threads    {n_threads}",
@@ -106,4 +102,4 @@ def _banner(endpoint: Endpoint, devices: tuple[DeviceInfo, ...], n_threads: int)
         total, free = device.memory_total // _MIB, device.memory_free // _MIB
         name = f"{device.name}: {device.description}"
         lines.append(f"  device {index}   {name} ({total} MiB, {free} MiB free)")
-    return "\n".join([*lines, f"ringline: ready on {endpoint}"])
+    return "\n".join([*lines, f"ringline: ready on {ports.endpoint}"])

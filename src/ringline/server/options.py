@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ringline.net.endpoint import Endpoint
+from ringline.net.tls import PLAIN, TlsFiles
 from ringline.server.limits import CRASH_PAUSE, IDLE_TIMEOUT, MOST_SESSIONS
 
 __all__ = ["DeviceInfo", "ServeOptions"]
@@ -23,6 +24,9 @@ class ServeOptions:
         idle_timeout: seconds of silence after which a client is dropped, 0: never; session.py.
         crash_pause: first pause of an address whose sessions crash, 0: none; crashes.py.
         log_format: "text" or "json", see log.py.
+        tls: certificate, key and CA, with which `endpoint` speaks TLS; PLAIN: it does not.
+        plain_port: a port of loopback without TLS beside it, 0: a free one; None: there is none.
+        insecure: whether other machines may reach this node without TLS.
         until_stdin_closes: end when standard input reaches its end.
     """
 
@@ -34,6 +38,9 @@ class ServeOptions:
     idle_timeout: float = IDLE_TIMEOUT
     crash_pause: float = CRASH_PAUSE
     log_format: str = "text"
+    tls: TlsFiles = PLAIN
+    plain_port: int | None = None
+    insecure: bool = False
     until_stdin_closes: bool = False
 
 

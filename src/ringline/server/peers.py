@@ -23,6 +23,7 @@ from ringline.net.connect import connect
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
 from ringline.net.stream import Stream
+from ringline.net.tls import PLAIN, TlsFiles
 from ringline.server.limits import MOST_LINKS, SLOWEST
 from ringline.server.log import tell
 from ringline.server.policy import PeerPolicy
@@ -59,14 +60,26 @@ class PeerLink:
         self._stream = stream
 
     @classmethod
-    def open(cls, address: Endpoint, session: int) -> PeerLink:
+    def open(cls, address: Endpoint, session: int, tls: TlsFiles, name: str) -> PeerLink:
         """Connect to a node and name the session to write to.
+
+        Args:
+            address: where to.
+            session: of the destination node.
+            tls: our certificate; PLAIN: no TLS.
+            name: what the client calls that host, which its certificate must name.
 
         Raises:
             NetworkError: it cannot be reached, or is silent.
             PeerError: it speaks another version, is too old, or refuses.
         """
-        stream = connect(address, timeout=settings.CONNECT_TIMEOUT, silence=settings.HELLO_TIMEOUT)
+        stream = connect(
+            address,
+            timeout=settings.CONNECT_TIMEOUT,
+            silence=settings.HELLO_TIMEOUT,
+            tls=tls,
+            name=name,
+        )
         link = cls(stream)
         try:
             link._greet(session)
@@ -174,11 +187,22 @@ class Peers:
     """All peer connections of one session."""
 
     def __init__(
-        self, policy: PeerPolicy, *, sent: Callable[[str, int], None] = lambda endpoint, size: None
+        self,
+        policy: PeerPolicy,
+        tls: TlsFiles = PLAIN,
+        *,
+        sent: Callable[[str, int], None] = lambda endpoint, size: None,
     ) -> None:
-        """Dial whom `policy` allows; `sent` gets an endpoint and bytes of tensors sent there."""
+        """Dial whom `policy` allows, with the certificate `tls`.
+
+        Args:
+            policy: whom we may dial.
+            tls: our certificate and the ring's CA; PLAIN: no TLS.
+            sent: gets an endpoint and bytes of tensors sent there.
+        """
         self.sent = sent
         self._policy = policy
+        self._tls = tls
         #: guards _idle; never held while the network is used.
         self._lock = threading.Lock()
         self._idle: list[tuple[tuple[str, int], PeerLink]] = []
@@ -278,13 +302,14 @@ class Peers:
             CallerError: the endpoint cannot be read. RefusedError: it may not be dialled.
             NetworkError, PeerError: it cannot be reached, or does not want us.
         """
-        addresses = self._policy.allowed(Endpoint.parse(endpoint))
+        target = Endpoint.parse(endpoint)
+        addresses = self._policy.allowed(target)
         if not addresses:
             raise RefusedError("this node may not dial that address (see --allow-peer)")
         for address in addresses[:-1]:
             with contextlib.suppress(NetworkError):  # a name may have addresses of both kinds
-                return PeerLink.open(address, session)
-        return PeerLink.open(addresses[-1], session)
+                return PeerLink.open(address, session, self._tls, target.host)
+        return PeerLink.open(addresses[-1], session, self._tls, target.host)
 
     def _take(self, key: tuple[str, int]) -> PeerLink | None:
         """A kept link that is still good; dead ones are closed."""

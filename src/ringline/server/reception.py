@@ -13,8 +13,7 @@ import logging
 import selectors
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -23,8 +22,9 @@ from ringline.errors import ProtocolError, RefusedError
 from ringline.net.connect import keep_alive
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
+from ringline.server.crowd import choose, too_many
 from ringline.server.handshake import Handshake, Stage
-from ringline.server.limits import MOST_HALF_OPEN, MOST_HALF_OPEN_HERE, MOST_WAITING
+from ringline.server.limits import MOST_WAITING
 from ringline.server.log import tell
 from ringline.server.origin import origin_of
 from ringline.wire.extension import ExtHello
@@ -42,12 +42,12 @@ Admit = Callable[[ExtHello | None, str, socket.socket], None]
 class _Guest:
     """One connection in its handshake."""
 
-    def __init__(self, sock: socket.socket, address: Endpoint) -> None:
+    def __init__(self, sock: socket.socket, address: Endpoint, seconds: float) -> None:
         self.sock = sock
         self.name = str(address)
         self.origin = origin_of(address.host)
         self.handshake = Handshake()
-        self.deadline = Deadline(settings.HELLO_TIMEOUT)
+        self.deadline = Deadline(seconds)
 
     @property
     def idle(self) -> bool:
@@ -59,7 +59,7 @@ class Reception:
     """Accepts connections and leads each through its handshake.
 
     Args:
-        listener: the listening socket, ours to close.
+        listener: the listening socket, ours to close; None: all come through receive().
         selector: the gatekeeper's; its keys carry the function to call.
         admit: takes over whoever has finished.
         patience: seconds between HELLO and the first command, 0: any time.
@@ -67,20 +67,22 @@ class Reception:
 
     def __init__(
         self,
-        listener: socket.socket,
+        listener: socket.socket | None,
         selector: selectors.BaseSelector,
         admit: Admit,
         *,
         patience: float,
     ) -> None:
-        listener.setblocking(False)
         self._listener = listener
         self._selector = selector
         self._admit = admit
         self._idle_timeout = patience or None
         #: by descriptor, in the order of their coming.
         self._guests: dict[int, _Guest] = {}
-        selector.register(listener, selectors.EVENT_READ, self._accept)
+        if listener is not None:
+            listener.setblocking(False)
+            accept = partial(self._accept, listener)
+            selector.register(listener, selectors.EVENT_READ, accept)
 
     def patience(self) -> float | None:
         """Seconds until the next deadline; None where there is none."""
@@ -99,14 +101,15 @@ class Reception:
 
     def close(self) -> None:
         """Close all sockets, and touch nothing else: a fork calls it too."""
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         for guest in self._guests.values():
             guest.sock.close()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                sock, address = self._listener.accept()
+                sock, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -114,18 +117,23 @@ class Reception:
                 tell(_log, logging.WARNING, "no_accept", text, error, errno=error.errno)
                 time.sleep(_RECOVERY)
                 return
-            self._receive(sock, Endpoint(address[0], address[1]))
+            self.receive(sock, Endpoint(address[0], address[1]), settings.HELLO_TIMEOUT)
 
-    def _receive(self, sock: socket.socket, address: Endpoint) -> None:
+    def receive(self, sock: socket.socket, address: Endpoint, seconds: float) -> None:
+        """Take a connection in.
+
+        Args:
+            sock: the connection, ours to close; behind TLS the end of its relay.
+            address: of the client.
+            seconds: what its handshake may take from now on.
+        """
         sock.setblocking(False)
         keep_alive(sock)
-        guest = _Guest(sock, address)
+        guest = _Guest(sock, address, seconds)
         half_open = [other for other in self._guests.values() if not other.idle]
-        here = [other for other in half_open if other.origin == guest.origin]
-        if len(here) >= MOST_HALF_OPEN_HERE:
-            self._evict(here)
-        elif len(half_open) >= MOST_HALF_OPEN:
-            self._evict(half_open)
+        crowded = too_many(half_open, guest.origin)
+        if crowded is not None:
+            self._drop(crowded)
         self._guests[sock.fileno()] = guest
         self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, guest))
 
@@ -190,14 +198,4 @@ class Reception:
         """Idle connections cost little and may wait for long, but their number has a limit."""
         idle = [guest for guest in self._guests.values() if guest.idle]
         if len(idle) > MOST_WAITING:
-            self._evict(idle)
-
-    def _evict(self, crowd: Sequence[_Guest]) -> None:
-        """Close the one that waits longest at the address that most of a crowd come from."""
-        (origin, here), *_ = Counter(guest.origin for guest in crowd).most_common(1)
-        guest = next(guest for guest in crowd if guest.origin == origin)
-        text = "%s: closed, it says nothing and %d connections wait, %d of them from there"
-        facts = {"client": guest.name, "waiting": len(crowd), "from_there": here}
-        args = (guest.name, len(crowd), here)
-        tell(_log, logging.WARNING, "handshake_evicted", text, *args, **facts)
-        self._drop(guest)
+            self._drop(choose(idle))

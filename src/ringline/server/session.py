@@ -45,7 +45,7 @@ from ringline.wire.commands import EXTENSION_LEVEL, RULES
 from ringline.wire.extension import ExtHelloReply, Feature, Role
 from ringline.wire.frames import reply_frame
 
-__all__ = ["STOP_SIGNALS", "run_session"]
+__all__ = ["STOP_SIGNALS", "run_session", "settle_in"]
 
 _log = logging.getLogger(__name__)
 #: what asks a node to end; a session process does what these do by default.
@@ -63,7 +63,7 @@ def run_session(control: socket.socket, node: Node, board: Board) -> NoReturn:
     """
     code = 1
     try:
-        _settle_in()
+        settle_in()
         devices = tuple(find_devices([device.name for device in node.devices]))
         first = receive(control)
         if first is not None:
@@ -76,7 +76,7 @@ def run_session(control: socket.socket, node: Node, board: Board) -> NoReturn:
         os._exit(code)
 
 
-def _settle_in() -> None:
+def settle_in() -> None:
     """Become independent of what the gatekeeper had set up for itself."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -103,7 +103,7 @@ class _Host:
     ) -> None:
         self._control = control
         tally = Tally(board.sheet)
-        peers = Peers(node.policy, sent=partial(_count_sent, tally))
+        peers = Peers(node.policy, node.options.tls, sent=partial(_count_sent, tally))
         self._session = Session(
             node=node,
             devices=devices,

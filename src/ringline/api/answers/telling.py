@@ -6,8 +6,8 @@ A client that goes away frees its slots at once, whichever way it is answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from typing import Final, Protocol, TypeVar
 
 from fastapi import Request
 from sse_starlette import EventSourceResponse
@@ -19,12 +19,14 @@ from ringline.api.choices import Choices
 from ringline.api.errors import ApiError
 from ringline.engine.events import Outcome, Piece
 
-__all__ = ["Answer", "tell"]
+__all__ = ["GONE", "Answer", "tell", "unless_gone"]
+
+T = TypeVar("T")
 
 #: seconds of silence after which a comment keeps a stream alive.
 _PING_SECONDS: Final = 15
 #: nobody reads it: the client has gone.
-_GONE: Final = 499
+GONE: Final = 499
 
 
 class Answer(Protocol):
@@ -64,11 +66,11 @@ async def tell(
     if stream:
         return _Events(choices, answer, count)
     try:
-        outcomes = await _unless_gone(request, choices)
+        outcomes = await unless_gone(request, _outcomes(choices))
     finally:
         choices.close()
     if outcomes is None:
-        return Response(status_code=_GONE)
+        return Response(status_code=GONE)
     return Response(answer.whole(outcomes), media_type="application/json")
 
 
@@ -108,19 +110,19 @@ async def _events(choices: Choices, answer: Answer, count: int) -> AsyncIterator
     yield answer.last(outcomes) + DONE
 
 
-async def _unless_gone(request: Request, choices: Choices) -> dict[int, Outcome] | None:
-    """Wait for all outcomes; None: the client has gone before.
+async def unless_gone(request: Request, work: Coroutine[None, None, T]) -> T | None:
+    """Wait for what a client wants; None: the client has gone before, and `work` was cancelled.
 
     Raises:
-        ApiError: why a job failed.
+        ApiError: why it failed.
     """
-    work = asyncio.create_task(_outcomes(choices))
+    task = asyncio.create_task(work)
     gone = asyncio.create_task(_disconnect(request))
     try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return await work if work.done() else None
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return await task if task.done() else None
     finally:
-        work.cancel()
+        task.cancel()
         gone.cancel()
 
 

@@ -6,42 +6,28 @@ from ringline.api.choices import Wish
 from ringline.api.errors import bad_request
 from ringline.api.requests.grammar import GrammarSource
 from ringline.api.requests.sampling import GenerationFields, most_logprobs
+from ringline.api.requests.texts import Given, Text, texts_of
 from ringline.engine.job import Request
 
 __all__ = ["CompletionBody"]
-
-Prompt = str | tuple[int, ...]
 
 
 class CompletionBody(GenerationFields, frozen=True, kw_only=True):
     """The fields; what is not supported is refused where it would change the answer."""
 
-    prompt: str | list[str | int | list[int]]
+    prompt: Given
     logprobs: int | None = None
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
 
-    def prompts(self) -> list[Prompt]:
-        """The prompts: one text, several, one list of tokens, or several.
+    def prompts(self) -> list[Text]:
+        """The prompts.
 
         Raises:
             ApiError: there is none, or a list mixes tokens with texts.
         """
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        entries, tokens = [], []
-        for entry in self.prompt:
-            if isinstance(entry, int):
-                tokens.append(entry)
-            else:
-                entries.append(entry if isinstance(entry, str) else tuple(entry))
-        if bool(entries) == bool(tokens):
-            raise bad_request(
-                "prompt must be a text, a list of texts, a list of tokens or a list of such lists",
-                "prompt",
-            )
-        return entries or [tuple(tokens)]
+        return texts_of(self.prompt, "prompt")
 
     def check(self) -> None:
         """Refuse what is not supported.

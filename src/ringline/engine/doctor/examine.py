@@ -13,15 +13,17 @@ from ringline.engine.doctor.known import F32s, compute_here
 from ringline.engine.doctor.node import examine_node, reach
 from ringline.engine.doctor.ways import examine_way
 from ringline.net.endpoint import Endpoint
+from ringline.net.tls import PLAIN, TlsFiles
 
 __all__ = ["examine"]
 
 
-def examine(endpoints: Sequence[Endpoint]) -> list[Finding]:
+def examine(endpoints: Sequence[Endpoint], tls: TlsFiles = PLAIN) -> list[Finding]:
     """Look at the nodes of a ring and at the ways between them.
 
     Args:
         endpoints: the nodes, in the order of the stages; at least one.
+        tls: our certificate and the ring's CA; PLAIN: no TLS.
 
     Returns:
         The findings, node by node, then way by way.
@@ -31,7 +33,7 @@ def examine(endpoints: Sequence[Endpoint]) -> list[Finding]:
     """
     reference = compute_here()
     with ThreadPoolExecutor(len(endpoints)) as pool, contextlib.ExitStack() as stack:
-        reached = list(pool.map(reach, endpoints))
+        reached = list(pool.map(lambda endpoint: reach(endpoint, tls), endpoints))
         nodes = [node for node, _ in reached if node is not None]
         for node in nodes:
             stack.callback(node.close)

@@ -19,10 +19,11 @@ from ringline.client.counters import Counters
 from ringline.client.node import Node
 from ringline.engine.doctor.findings import Finding, Grade
 from ringline.engine.doctor.known import TOLERANCE, F32s, compute_there, unsupported
-from ringline.errors import DeadlineError, RemoteError
+from ringline.errors import DeadlineError, RemoteError, TlsError
 from ringline.ggml.find import PACKAGE_VERSION
 from ringline.ggml.library import GGML_VERSION
 from ringline.net.endpoint import Endpoint
+from ringline.net.tls import TlsFiles
 from ringline.wire.commands import EXTENSION_LEVEL, Command
 from ringline.wire.messages import Count, DeviceCount, SetTensor
 from ringline.wire.tensor import Tensor
@@ -39,7 +40,7 @@ _SLOW_WRITE: Final = 10_000_000
 _LITTLE: Final = 64 << 20
 
 
-def reach(endpoint: Endpoint) -> tuple[Node | None, list[Finding]]:
+def reach(endpoint: Endpoint, tls: TlsFiles) -> tuple[Node | None, list[Finding]]:
     """Resolve the name, connect and greet; no node where that fails, then the last is a problem."""
     name, findings = str(endpoint), []
     try:
@@ -53,15 +54,18 @@ def reach(endpoint: Endpoint) -> tuple[Node | None, list[Finding]]:
     findings.append(Finding(Grade.OK, name, "resolve", ", ".join(addresses), facts=facts))
     started = time.perf_counter()
     try:
-        node = Node(endpoint, Counters())
+        node = Node(endpoint, Counters(), tls)
     except RemoteError as error:
         return None, [*findings, _not_reached(name, error)]
     seconds = time.perf_counter() - started
-    text = f"answers after {_time(seconds)}"
+    text = f"answers after {_time(seconds)}{', over TLS' if tls else ''}"
     return node, [*findings, Finding(Grade.OK, name, "greet", text, facts={"seconds": seconds})]
 
 
 def _not_reached(name: str, error: RemoteError) -> Finding:
+    if isinstance(error, TlsError):
+        advice = "look at the files of --tls-cert, --tls-key and --tls-ca on both ends, and its log"
+        return Finding(Grade.PROBLEM, name, "tls", error.cause, advice)
     if "cannot connect" in error.cause:
         advice = "start ringline serve there, look at host and port and at a firewall between"
         text = error.cause.partition(":")[0]

@@ -18,6 +18,7 @@ from ringline.engine.placement import Stage
 from ringline.engine.process.error_facts import ErrorFacts
 from ringline.engine.process.questions import Answer, Question
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT
+from ringline.net.tls import TlsFiles
 
 __all__ = [
     "About",
@@ -42,12 +43,13 @@ __all__ = [
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Which engine is wanted: what Ring, Ring.place and Engine are given.
 
-    `nodes` are endpoints; `local_stages` starts so many nodes instead.
+    `nodes` are endpoints; `local_stages` starts so many nodes instead. `tls` as for Ring.
     """
 
     model: str
     nodes: tuple[str, ...] = ()
     local_stages: int = 0
+    tls: TlsFiles | None = None
     devices: tuple[str, ...] = ()
     tensor_split: tuple[float, ...] = ()
     n_gpu_layers: int = -1

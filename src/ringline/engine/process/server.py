@@ -63,7 +63,7 @@ def _open(stack: ExitStack, spec: EngineSpec, progress: Callable[[float], bool])
     ring = stack.enter_context(
         Ring.local(spec.local_stages, n_threads=spec.n_threads)
         if spec.local_stages
-        else Ring(spec.nodes)
+        else Ring(spec.nodes, tls=spec.tls)
     )
     placed = ring.place(
         spec.model,
