@@ -92,7 +92,7 @@ def test_an_answer_of_another_length_is_refused():
 def test_a_plan_without_streams_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(CallerError, match="--streams needs numbers from 1 on"):
         run_serve(tmp_path / "none.gguf", Plan(streams=()), say=print)
-    with pytest.raises(CallerError, match="none.gguf"):
+    with pytest.raises(CallerError, match=r"none\.gguf"):
         run_serve(tmp_path / "none.gguf", QUICK, say=print)
 
 
