@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.api_server import ApiServer, api_server
-from tests.browser import STORY, ask, chromium, opened, write_long
+from tests.browser import STORY, ask, chromium, opened, write_without_chance
 from tests.peers.processes import Peer, patience, ringline_node
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
@@ -43,7 +43,7 @@ def browser() -> Iterator[BrowserContext]:
 def page(browser: BrowserContext, server: ApiServer) -> Iterator[Page]:
     with opened(browser, server.url) as page:
         expect(page.locator("#state-text")).to_have_text("ready")
-        write_long(page)
+        write_without_chance(page)
         yield page
     server.wait_idle()
 

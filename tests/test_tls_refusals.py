@@ -82,7 +82,8 @@ def test_an_expired_node_does_not_start(authority):
 
 
 def test_a_node_whose_certificate_expires_while_it_runs_is_refused_by_the_client(files, authority):
-    prelude = "from ringline.net.tls import TlsFiles; TlsFiles.check = lambda _: 'yesterday'"
+    prelude = "from ringline.net.tls import TlsFiles as files\n"
+    prelude += "files.check = lambda _: 'Jan  1 00:00:00 2026 GMT'"
     late = authority.machine("late-node", days=-1)
     with ringline_node(*flags(late), prelude=prelude) as node:
         assert "its certificate has expired" in refusal(node.endpoint, files)
@@ -171,6 +172,14 @@ def test_files_that_cannot_be_used_are_told(files, authority, tmp_path: Path):
     ):
         with pytest.raises(CallerError, match=sentence):
             spoilt.check()
+
+
+def test_a_node_reminds_of_its_last_days_and_of_a_key_that_others_can_read(authority):
+    files = authority.machine("careless", days=3)
+    Path(files.key).chmod(0o644)
+    with ringline_node(*flags(files)) as node:
+        logged(node, f"the certificate {files.cert} expires in 3 days")
+        logged(node, f"others on this machine can read the key {files.key}: chmod 600")
 
 
 def test_a_certificate_of_another_ca_is_noticed_at_the_start_of_a_node(stranger, authority):

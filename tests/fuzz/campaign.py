@@ -181,7 +181,7 @@ class _Player:
 
     def _blame(self, case: Case, scene: Scene) -> str:
         """The op of the first node with which the graph kills a fresh session."""
-        if case.kind is Kind.BYTES:
+        if case.kind in (Kind.BYTES, Kind.STEP):
             return "bytes"
         low, high = 0, len(_nodes(case))  # the first `low` nodes are harmless, the first `high` not
         if not self._kills(case, high, scene):
@@ -206,7 +206,7 @@ def replay(path: Path) -> Outcome:
     """Play one case that was written down, against a fresh node."""
     case = Case.load(path)
     with ringline_node(*FUZZ_NODE) as node, closing(NodeLog(node.log_path)) as log:
-        scenes = record_scenes(node.endpoint, [case.scene.rpartition(",")[0]])
+        scenes = record_scenes(node.endpoint, [case.scene.partition(",")[0]])
         scene = next(scene for scene in scenes if scene.name == case.scene)
         with closing(FuzzSession(node, log)) as session:
             return session.play(case, scene)

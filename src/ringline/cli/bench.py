@@ -14,6 +14,7 @@ from ringline.bench.report import StepReport
 from ringline.bench.step import FULL, QUICK, run_step
 from ringline.cli.bench_accounting import accounting
 from ringline.cli.bench_groups import groups
+from ringline.cli.bench_link import link
 from ringline.cli.bench_narrow import narrow
 from ringline.cli.bench_serve import serve
 from ringline.cli.json_file import check_writable, write_json
@@ -25,6 +26,7 @@ app.command()(groups)
 app.command()(accounting)
 app.command()(narrow)
 app.command()(serve)
+app.command()(link)
 _talk = Console(stderr=True, highlight=False)
 
 
