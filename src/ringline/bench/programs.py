@@ -22,8 +22,13 @@ _STOP_SECONDS: Final = 5.0
 
 
 @contextmanager
-def running(command: Sequence[str], ready: Callable[[], bool]) -> Iterator[int]:
+def running(command: Sequence[str], ready: Callable[[], bool], *, name: str = "") -> Iterator[int]:
     """Run a program and wait until it is ready; its process id. It is ended by that.
+
+    Args:
+        command: the program and its arguments.
+        ready: whether it is.
+        name: in errors; "": the program's.
 
     Raises:
         NetworkError: it ended, or took too long; quotes the last line that it printed.
@@ -37,7 +42,7 @@ def running(command: Sequence[str], ready: Callable[[], bool]) -> Iterator[int]:
             start_new_session=True,  # Ctrl-C is for us; we end it ourselves
         )
         try:
-            _wait(Path(command[0]).name, process, log, ready)
+            _wait(name or Path(command[0]).name, process, log, ready)
             yield process.pid
         finally:
             process.terminate()

@@ -130,7 +130,7 @@ def _api(spec: EngineSpec) -> Iterator[tuple[int, int]]:
     command = [sys.executable, "-m", "ringline", "api", "-m", spec.model, "--host", HOST]
     command += ["--port", str(port), "--rpc", ",".join(spec.nodes), "-t", str(spec.n_threads)]
     command += ["--parallel", str(spec.parallel), "-c", str(spec.n_ctx)]
-    with running(command, partial(healthy, port)) as pid:
+    with running(command, partial(healthy, port), name="ringline api") as pid:
         yield port, pid
 
 
