@@ -36,8 +36,9 @@ from ringline.wire.rows import CheckRows, SetRows, unpack_row_table
 from ringline.wire.sampling import KeepRows, ReadKept, Sample, SamplerNew, VocabularyPart
 from ringline.wire.tensor import RECORD, Tensor
 from tests.fuzz.corpus import Scene, record_scenes
+from tests.fuzz.draft import Draft
 from tests.fuzz.models import FEW
-from tests.fuzz.mutators import Draft, mutate
+from tests.fuzz.mutators import mutate
 from tests.fuzz.nodes import FUZZ_NODE
 from tests.peers.processes import ringline_node
 
