@@ -4,7 +4,7 @@
     python -m tests.fuzz replay fuzz-failures/1-417.json
 
 `models` runs small models, `recording` keeps what a coordinator sends to a node meanwhile, `corpus`
-turns that into scenes that can be set up in any session, `draft`, `mutators` and `cases` make a case
+turns that into scenes for any session, `draft`, `mutators` and `cases` make a case
 of a scene and a number, `session` plays it to a node, `campaign` judges, counts and writes failures
 down. `frames` makes malformed messages of every command. `bystander` is the second client, in a
 process of its own, whose tokens must stay right.
