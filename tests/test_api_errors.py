@@ -62,6 +62,7 @@ def schema(value):
         (COMPLETIONS, {"suffix": "x"}, "suffix", "not supported"),
         (COMPLETIONS, {"best_of": 2}, "best_of", "not supported"),
         (COMPLETIONS, {"grammar": "no grammar"}, None, "the grammar cannot be used"),
+        (COMPLETIONS, {"grammar": "root ::= " + "(" * 30_000}, None, "1000 brackets are nested"),
         (COMPLETIONS, {"grammar": "a" * 70_000}, "grammar", "65536 are allowed"),
         (COMPLETIONS, {"json_schema": {"type": "hiccup"}}, "json_schema", "cannot be used"),
         (COMPLETIONS, {"stream_options": {}}, "stream_options", "only allowed with stream"),
@@ -171,7 +172,11 @@ def test_only_those_who_bring_a_key_are_answered(small):
             answer = server.ask("/v1/models", headers=headers)
             assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
             assert answer.headers["www-authenticate"] == "Bearer"
-        for headers in ({"Authorization": "Bearer first"}, {"X-Api-Key": "first"}):
+        umlaut = "zweiter-schlüssel".encode().decode("latin-1")  # its bytes, as a header has them
+        for key in ("first", umlaut):
+            headers = {"Authorization": f"Bearer {key}"}
+            assert server.ask("/v1/models", headers=headers).status == 200
+        for headers in ({"authorization": "bearer  first"}, {"X-Api-Key": "first"}):
             assert server.ask("/v1/models", headers=headers).status == 200
         assert server.ask("/health").status == 200
         assert server.ask(COMPLETIONS, b"[" * 100).status == 401

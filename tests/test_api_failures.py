@@ -18,7 +18,7 @@ import pytest
 import make_model
 from make_model import ModelSpec
 from tests.api_server import READY, api_server, events
-from tests.peers.process_tree import watched
+from tests.peers.process_tree import children, watched
 from tests.peers.processes import patience, ringline_node
 from tests.rings import open_peers
 
@@ -229,12 +229,33 @@ def test_a_second_signal_ends_it_at_once(small):
         assert server.stop(signal.SIGINT) == 0
 
 
+def test_an_end_while_the_model_is_loaded_leaves_nothing_behind(small):
+    listens = "ringline: api listens on "
+    with api_server(small, *LONG, ready=listens) as server:
+        server.process.send_signal(signal.SIGTERM)
+        with watched(children(server.process.pid)) as engines:
+            assert server.process.wait(patience(SECONDS)) == 0
+            assert all(engine.wait_gone(SECONDS) for engine in engines)
+
+
+def test_an_engine_that_hangs_does_not_outlive_the_server(small):
+    with api_server(small, *LONG, "--grace", 600) as server, connection(server) as found:
+        begin_stream(found)
+        with watched([server.engine_pid()]) as (engine,):
+            os.kill(engine.pid, signal.SIGSTOP)
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_log("api is ending")
+            assert server.stop() == 0
+            assert engine.wait_gone(SECONDS)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         (("-m", "/nowhere/model.gguf"), "there is no model file"),
         (("--local-stages", 1, "--rpc", "h:1"), "use one of them"),
         (("--host", "192.0.2.1"), "the server cannot listen on 192.0.2.1"),
+        (("--api-key", ""), "--api-key is empty"),
         (("--parallel", 1, "--groups", 2), "each group needs at least one"),
     ],
 )

@@ -173,6 +173,14 @@ def test_files_that_cannot_be_used_are_told(files, authority, tmp_path: Path):
             spoilt.check()
 
 
+def test_a_node_reminds_of_its_last_days_and_of_a_key_that_others_can_read(authority):
+    files = authority.machine("careless", days=3)
+    Path(files.key).chmod(0o644)
+    with ringline_node(*flags(files)) as node:
+        logged(node, f"the certificate {files.cert} expires in 3 days")
+        logged(node, f"others on this machine can read the key {files.key}: chmod 600")
+
+
 def test_a_certificate_of_another_ca_is_noticed_at_the_start_of_a_node(stranger, authority):
     with pytest.raises(CallerError, match="is not of the CA that we trust"):
         stranger.machine("alien", trusts=authority).check()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path as FilePath
 
 import pytest
 
@@ -16,11 +18,12 @@ from ringline.engine.process.client import EngineProcess
 from ringline.engine.process.messages import EngineSpec
 from ringline.net.endpoint import Endpoint
 from ringline.net.tls import PLAIN, TlsFiles
+from ringline.wire.extension import RecvTensor
 from tests.commands import ringline
 from tests.peers.processes import Peer, ringline_node, run_stock_client
 from tests.ring_certificates import Authority, flags, variables
 from tests.rings import run_ring
-from tests.server_client import Client
+from tests.server_client import Client, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,32 @@ def test_a_stock_client_uses_the_plain_port_beside_tls(nodes, coordinator, model
         result = run_stock_client("decode", model_path, [plain_endpoint(nodes[0])])
         beside.ping()
     assert result["ids"] == local_ids("decode")
+
+
+@pytest.mark.model
+def test_a_node_of_another_ca_gets_nothing_from_a_peer(
+    nodes, authority, tmp_path, monkeypatch, model_path, local_ids
+):
+    """The coordinator trusts both CAs and is trusted by both nodes; the source trusts one."""
+    other = Authority.make(tmp_path / "other")
+    both = tmp_path / "both.pem"
+    both.write_text(FilePath(authority.ca).read_text() + FilePath(other.ca).read_text())
+    for name, file in variables(replace(authority.machine("judge"), ca=str(both))).items():
+        monkeypatch.setenv(name, file)
+    target_files = replace(other.machine("target"), ca=str(both))
+    with ringline_node("--threads=1", *flags(target_files)) as target:
+        run = run_ring("decode", model_path, [nodes[0], target])
+    assert run.ids == local_ids("decode")
+    assert set(run.paths) == {"hub"}
+    assert "its certificate is not of the CA that we trust (--tls-ca)" in nodes[0].log()
+
+
+def test_a_node_stops_waiting_for_data_when_its_client_has_gone(nodes, coordinator):
+    with Client.extended(nodes[1].endpoint, level=4, tls=coordinator) as client:
+        number = f"session {client.greeting.session:08x}"
+        tensor = client.alloc(64).vector(1, 16)
+        client.post(RecvTensor(tensor.pack(), 0, 64, b"t" * 16, 100_000))
+    wait_for("the end of the session", lambda: f"{number} of" in nodes[1].log())
 
 
 def test_the_doctor_examines_a_ring_over_tls(nodes, coordinator):

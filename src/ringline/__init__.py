@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ringline.engine.engine import Engine as Engine
     from ringline.engine.ring import Ring as Ring
+    from ringline.net.tls import TlsFiles as TlsFiles
 
-__all__ = ["Engine", "Ring", "__version__"]
+__all__ = ["Engine", "Ring", "TlsFiles", "__version__"]
 
 __version__ = "0.1.0"
 
 #: public name -> module that defines it.
-_HOMES = {"Engine": "ringline.engine.engine", "Ring": "ringline.engine.ring"}
+_HOMES = {
+    "Engine": "ringline.engine.engine",
+    "Ring": "ringline.engine.ring",
+    "TlsFiles": "ringline.net.tls",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -206,7 +206,7 @@ def replay(path: Path) -> Outcome:
     """Play one case that was written down, against a fresh node."""
     case = Case.load(path)
     with ringline_node(*FUZZ_NODE) as node, closing(NodeLog(node.log_path)) as log:
-        scenes = record_scenes(node.endpoint, [case.scene.rpartition(",")[0]])
+        scenes = record_scenes(node.endpoint, [case.scene.partition(",")[0]])
         scene = next(scene for scene in scenes if scene.name == case.scene)
         with closing(FuzzSession(node, log)) as session:
             return session.play(case, scene)

@@ -28,6 +28,8 @@ from ringline.wire.graph import GraphBody
 from ringline.wire.messages import AllocBuffer, BufferGetBase, SetTensor
 from ringline.wire.tensor import RECORD, Tensor
 from tests.fuzz.recording import Said, recorded
+from tests.op_cases import CASES, ROOM, body_of, graph_of
+from tests.server_client import Block
 from tests.thin_rows import N_CTX, Rows
 
 SHIFT = 40
@@ -43,6 +45,8 @@ SPECS = {
 }
 #: libllama's names hold those of the devices, and so our proxy's port.
 _PORT = re.compile(rb"127\.0\.0\.1:\d+")
+#: a scene that no model made: a graph of one node for each op, as often as its share of the cases.
+OPS = ("every op",) * 4
 N_ROWS = 2
 #: so many that every kind of sampler of thin_rows.py is among them.
 N_SAMPLERS = 7
@@ -84,16 +88,26 @@ class Scene:
     said: list[Said] = field(default_factory=list)
 
 
-def record_scenes(node: str, names: Sequence[str] = tuple(SPECS)) -> list[Scene]:
+def record_scenes(node: str, names: Sequence[str] = (*SPECS, *OPS)) -> list[Scene]:
     """Run small models over a node, and keep what was said; with and without flash attention."""
     with tempfile.TemporaryDirectory(prefix="ringline-fuzz-") as folder:
-        scenes = []
+        scenes = [op_scene() for name in names if name in OPS]
         for name in names:
+            if name not in SPECS:
+                continue
             path = make_model.make_model(Path(folder) / "model.gguf", SPECS[name])
             for flash in (True, False):
                 title = f"{name}, {'flash' if flash else 'plain'} attention"
                 scenes.append(_scene(title, _record(node, path, flash)))
         return scenes
+
+
+def op_scene() -> Scene:
+    """The good graphs of tests/op_cases.py: what no small model of ours computes is there too."""
+    most = max(len(case.sources) for case in CASES.values()) + 2
+    block = Block(1, 1 << SHIFT, most * ROOM)
+    graphs = [Graph(body_of(graph_of(case, block)), ()) for case in CASES.values()]
+    return Scene(OPS[0], [block.size], [], graphs)
 
 
 def record_frames(nodes: Sequence[str]) -> list[Said]:
@@ -149,7 +163,8 @@ def _scene(name: str, said: list[Said]) -> Scene:
         elif entry.command is Command.GRAPH_COMPUTE:
             body = plain.graph(entry.body)
             if not scene.weights:
-                scene.weights, writes = writes, []
+                scene.weights = writes
+                writes = _inputs(body, writes)
             packed = bytes(body.pack())
             if packed not in known:
                 known.add(packed)
@@ -158,6 +173,13 @@ def _scene(name: str, said: list[Said]) -> Scene:
         elif entry.command is Command.GRAPH_RECOMPUTE:
             writes = []
     return scene
+
+
+def _inputs(body: GraphBody, writes: list[Write]) -> list[Write]:
+    """Those of the first writes that lie where graphs put their results: others overwrite them."""
+    results = body.tensors["buffer"][body.tensors["op"] != 0]
+    compute = int(np.bincount(results.astype(np.int64)).argmax())
+    return [write for write in writes if write.buffer == compute]
 
 
 class _Plain:

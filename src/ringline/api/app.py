@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from ringline import __version__
-from ringline.api import errors
+from ringline.api import errors, prometheus
 from ringline.api.auth import KeyCheck
+from ringline.api.metrics.http import Counting, HttpCounts
 from ringline.api.options import ApiOptions
 from ringline.api.page import router as page
 from ringline.api.routes import chat, completions, embeddings, models, status, tokens
@@ -31,11 +32,12 @@ def make_app(options: ApiOptions, watcher: Watcher) -> FastAPI:
         options: of the server.
         watcher: is told when the engine begins to be started.
     """
+    http = HttpCounts()
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         supervisor = Supervisor(options.spec, hang=options.hang)
-        share(app, Served(options, supervisor, int(time.time())))
+        share(app, Served(options, supervisor, int(time.time()), http))
         task = asyncio.create_task(supervisor.run())
         watcher(supervisor, task)
         try:
@@ -53,8 +55,10 @@ def make_app(options: ApiOptions, watcher: Watcher) -> FastAPI:
         redirect_slashes=False,
     )
     errors.install(app)
-    for room in (completions, chat, embeddings, models, tokens, status, page):
+    rooms = (completions, chat, embeddings, models, tokens, status, prometheus, page)
+    for room in rooms:
         app.include_router(room.router)
     if options.api_keys:
         app.add_middleware(KeyCheck, keys=options.api_keys)
+    app.add_middleware(Counting, counts=http)  # outermost: it sees who is turned away
     return app

@@ -76,6 +76,14 @@ class _Server(uvicorn.Server):
         if self._task is not None and self._task.done() and not self._task.cancelled():
             self._task.result()
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until the end; whatever comes of it, no engine is left behind."""
+        try:
+            await super().serve(sockets)
+        finally:
+            if self._supervisor is not None:
+                self._supervisor.abandon()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Be told of signals by the loop; uvicorn would raise them again in the end."""

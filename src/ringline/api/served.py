@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
 
+from ringline.api.metrics.http import HttpCounts
 from ringline.api.options import ApiOptions
 from ringline.api.supervisor import Supervisor
 
@@ -20,11 +21,13 @@ class Served:
         options: of the server.
         supervisor: has the engine.
         created: when the server began, seconds since 1970.
+        http: counts requests.
     """
 
     options: ApiOptions
     supervisor: Supervisor
     created: int
+    http: HttpCounts
 
 
 def share(app: FastAPI, what: Served) -> None:

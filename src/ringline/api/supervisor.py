@@ -123,12 +123,17 @@ class Supervisor:
     async def close(self) -> None:
         """End the engine's process."""
         self.stop()
-        if self._starting_pid:
-            with suppress(ProcessLookupError):
-                os.kill(self._starting_pid, signal.SIGKILL)
+        self._kill_start()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close)
             self._engine = None
+
+    def abandon(self) -> None:
+        """End the engine's process without waiting for anything, if it is still there."""
+        self.stop()
+        self._kill_start()
+        if self._engine is not None:
+            self._engine.kill(EngineError("the server was ended at once"))
 
     async def metrics(self, *, age: float = _METRICS_AGE) -> EngineMetrics | None:
         """The engine's numbers; None where there is no engine, or it does not answer.
@@ -185,6 +190,8 @@ class Supervisor:
 
         def began(pid: float) -> None:
             self._starting_pid = int(pid)
+            if self.stopping.is_set():  # it was asked to end before there was a process
+                self._kill_start()
 
         self._progress_at = time.monotonic()
         start = asyncio.create_task(
@@ -194,8 +201,8 @@ class Supervisor:
             while not start.done():
                 await asyncio.wait({start}, timeout=1.0)
                 silent = time.monotonic() - self._progress_at
-                if silent > _START_SILENCE and not start.done() and self._starting_pid:
-                    os.kill(self._starting_pid, signal.SIGKILL)
+                if silent > _START_SILENCE and not start.done():
+                    self._kill_start()
             return start.result()
         finally:
             self._starting_pid = 0
@@ -222,6 +229,12 @@ class Supervisor:
         if engine is not None:
             engine.kill(cause)
             await asyncio.to_thread(engine.close)
+
+    def _kill_start(self) -> None:
+        """End a process that is still starting; whoever waits for it is told how it ended."""
+        if self._starting_pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._starting_pid, signal.SIGKILL)
 
     def _loaded(self, share: float) -> None:
         self._progress_at = time.monotonic()

@@ -33,6 +33,7 @@ from ringline.llama.context import Context
 from ringline.llama.model import Model
 from ringline.net.endpoint import Endpoint
 from ringline.server.buffers import Registry
+from ringline.server.checked import CheckedStructures
 from ringline.server.graphs import build_graph
 from ringline.wire.graph import GraphBody
 
@@ -130,12 +131,18 @@ def _figures(encoding: _Encoding) -> GraphFigures:
         registry = Registry(session=1)
         body = _moved(encoding, registry, stack)
         raw = body.pack()
+        checked = CheckedStructures()
+
+        def again() -> object:
+            return build_graph(GraphBody.unpack(raw), registry, checked=checked)
+
         return GraphFigures(
             n_tensors=len(body.tensors),
             n_nodes=len(body.nodes),
             size=len(raw),
             encode_ms=1e3 * encoding.seconds,
             decode_ms=1e3 * _median(lambda: build_graph(GraphBody.unpack(raw), registry)),
+            again_ms=1e3 * _median(again),
         )
 
 

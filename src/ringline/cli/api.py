@@ -196,6 +196,8 @@ def api(
             else None
         ),
     )
+    if "" in (api_key or ()):
+        raise CallerError("--api-key is empty: everybody would have it")
     options = ApiOptions(
         spec=spec,
         host=host,

@@ -14,6 +14,7 @@ from ringline.bench.report import StepReport
 from ringline.bench.step import FULL, QUICK, run_step
 from ringline.cli.bench_accounting import accounting
 from ringline.cli.bench_groups import groups
+from ringline.cli.bench_link import link
 from ringline.cli.bench_narrow import narrow
 from ringline.cli.json_file import check_writable, write_json
 from ringline.cli.tables import figures_table, print_table
@@ -23,6 +24,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.command()(groups)
 app.command()(accounting)
 app.command()(narrow)
+app.command()(link)
 _talk = Console(stderr=True, highlight=False)
 
 

@@ -63,6 +63,15 @@ def serve(
     max_sessions: Annotated[
         int, typer.Option("--max-sessions", min=1, help="Clients at once.")
     ] = MOST_SESSIONS,
+    most_memory: Annotated[
+        int,
+        typer.Option(
+            "--most-memory",
+            min=0,
+            metavar="BYTES",
+            help="Bytes that the buffers of one client may hold together; 0: all of the devices.",
+        ),
+    ] = 0,
     allow_peer: Annotated[
         str,
         typer.Option(
@@ -83,6 +92,19 @@ def serve(
             "says something each minute; one of llama.cpp that holds memory is not dropped.",
         ),
     ] = IDLE_TIMEOUT,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            show_default="no metrics",
+            help="Serve metrics for Prometheus on this port, docs/metrics.md; 0 takes a free one.",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="Address for --metrics-port.")
+    ] = "127.0.0.1",
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
@@ -126,9 +148,11 @@ def serve(
         devices=_names(device, ",/"),
         n_threads=threads,
         max_sessions=max_sessions,
+        most_memory=most_memory,
         allow_peer=_names(allow_peer),
         idle_timeout=min(_MOST_IDLE, idle_timeout),
         crash_pause=crash_pause,
+        metrics=None if metrics_port is None else Endpoint(metrics_host, metrics_port),
         log_format=log_format.value,
         tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca),
         plain_port=plain_port,

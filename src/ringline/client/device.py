@@ -128,7 +128,11 @@ class RemoteDevice:
 
     def alloc_buffer(self, size: int) -> RemoteBuffer | None:
         """A buffer on the node, or None; the refusal is kept for the error message."""
-        reply = self.node.alloc_buffer(self.facts.index, size)
+        try:
+            reply = self.node.alloc_buffer(self.facts.index, size)
+        except RefusedError as error:  # libllama can do without, or says that it cannot
+            self._failures.hint(error)
+            return None
         if reply.handle:
             base = self.node.buffer_base(reply.handle) if reply.size else 0
             return RemoteBuffer(self, reply.handle, reply.size, base)

@@ -17,7 +17,7 @@ from ringline.engine.scheduler import Scheduler
 from ringline.engine.slots import Slot
 from ringline.engine.step import Limits, Step, Verdict
 from ringline.engine.task import TaskState
-from ringline.errors import RinglineError
+from ringline.errors import BusyError, RinglineError
 
 __all__ = ["Desk"]
 
@@ -48,7 +48,11 @@ class Desk:
         with self._changed:
             if self._cause is not None:
                 raise self._cause
-            self._scheduler.submit(job)
+            try:
+                self._scheduler.submit(job)
+            except BusyError:
+                self._meter.rejected += 1
+                raise
             self._meter.submitted += 1
             self._changed.notify_all()
 

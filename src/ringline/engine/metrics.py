@@ -143,6 +143,7 @@ class EngineMetrics:
         ttft: seconds to the first token, of the jobs that ended last.
         tpot: mean seconds of each token after the first, of the same jobs.
         groups: one entry each.
+        rejected: jobs that were not taken in, because the queue was full.
         ttft_histogram, tpot_histogram: the same latencies of all jobs that have ended.
         slots: of all groups.
         kv_used_tokens: what the caches of slots with a job hold.
@@ -161,6 +162,7 @@ class EngineMetrics:
     ttft: Summary
     tpot: Summary
     groups: list[GroupMetrics]
+    rejected: int = 0
     ttft_histogram: Histogram = field(default_factory=lambda: Histogram.over(TTFT_BOUNDS))
     tpot_histogram: Histogram = field(default_factory=lambda: Histogram.over(TPOT_BOUNDS))
     slots: list[SlotMetrics] = field(default_factory=list)
@@ -187,6 +189,7 @@ class Meter:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     generated_tokens: int = 0
+    rejected: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     _ttft: Histogram = field(default_factory=lambda: Histogram.over(TTFT_BOUNDS))
     _tpot: Histogram = field(default_factory=lambda: Histogram.over(TPOT_BOUNDS))
@@ -246,6 +249,7 @@ class Meter:
             ttft=Summary.of(self._first_tokens),
             tpot=Summary.of(self._per_token),
             groups=groups,
+            rejected=self.rejected,
             ttft_histogram=self._ttft.copy(),
             tpot_histogram=self._tpot.copy(),
             slots=list(slots),

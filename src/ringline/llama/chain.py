@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from ringline.errors import CallerError
+from ringline.llama.gbnf import check_grammar
 from ringline.llama.log import collected_errors, quote
 from ringline.llama.model import Model
 from ringline.llama.parameters import SamplingParams
@@ -149,8 +150,7 @@ class Links:
         return self.library.llama_sampler_init_logit_bias(n_vocab, len(bias), entries)
 
     def _grammar(self, grammar: str) -> Any:
-        if not grammar.strip():
-            raise CallerError("the grammar is empty")
+        check_grammar(grammar)
         vocab = self._vocabulary("a grammar").vocab
         text = grammar.encode("utf-8", "replace")
         with collected_errors() as errors:

@@ -14,6 +14,9 @@
     buffers      handles, addresses, lifetime          regions     one tensor record, checked
     graphs       graph bodies: memory, C structs       structure   ids, shapes, order; ops
     peers        hidden states to other nodes
+    tally        named counters in shared memory       ledger      the sums over all processes
+    exporter     the metrics page, a process           exposition  the names of the metrics
+    settling     what each forked process does first
 
 The gatekeeper never computes and never touches a device, so that it may fork at any time. A session
 process owns everything of one client and gives it back by ending.

@@ -22,11 +22,12 @@ class Board:
     """Made before the fork, used on both sides of it. Visitors are connections, by number.
 
     Attributes:
-        sheet: where the process counts what it costs, see tally.py.
+        sheet: where the process counts what it costs, see tally.py; the ledger's.
     """
 
-    def __init__(self) -> None:
-        self.sheet = mmap.mmap(-1, SHEET_SIZE)
+    def __init__(self, sheet: mmap.mmap | None = None) -> None:
+        """A board with a sheet; None: one of its own."""
+        self.sheet = mmap.mmap(-1, SHEET_SIZE) if sheet is None else sheet
         self._bytes = mmap.mmap(-1, mmap.PAGESIZE)
         self._bytes[:] = bytes([_NOTHING]) * mmap.PAGESIZE
 
@@ -44,9 +45,8 @@ class Board:
         return ", ".join(sorted(filter(None, map(_NAMES.get, numbers)))) or "none"
 
     def close(self) -> None:
-        """Give the memory of this side back."""
+        """Give the memory of this side back, but for the sheet: ledger.py does."""
         self._bytes.close()
-        self.sheet.close()
 
     def _place(self, visitor: int) -> int:
         return 1 + visitor % (mmap.PAGESIZE - 1)

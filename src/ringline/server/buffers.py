@@ -57,8 +57,15 @@ class _Leaving:
 class Registry:
     """The buffers of one session, shared by the threads of its connections."""
 
-    def __init__(self, session: int) -> None:
+    def __init__(self, session: int, *, most: int = 0) -> None:
+        """An empty registry.
+
+        Args:
+            session: the session's id.
+            most: bytes of all buffers together; 0: as much as the devices have.
+        """
         self._session = session
+        self._most = most
         #: guards _buffers, _leaving, _next_base, _table and every change of _regions.
         self._lock = threading.Lock()
         self._buffers: dict[int, SessionBuffer] = {}
@@ -79,6 +86,34 @@ class Registry:
         self._busy.discard(visitor)
         if self._leaving:
             self._settle(visitor)
+
+    def check_room(self, device: int, size: int, total: int) -> None:
+        """Whether a buffer of `size` bytes may be made on a device that has `total` in all.
+
+        Linux promises more memory than there is, and kills who uses it: so it is refused here.
+
+        Raises:
+            RefusedError: the session has as much as it may have; names the limit and its flag.
+        """
+        with self._lock:
+            here = sum(held.size for held in self._buffers.values() if held.device == device)
+            used = sum(held.size for held in self._buffers.values())
+            count = len(self._buffers)
+        if self._most and size > self._most - used:
+            raise RefusedError(
+                f"{size} bytes beside the {used} that this session holds are more than the "
+                f"{self._most} that it may hold (--most-memory)",
+                rule="limit-memory",
+            )
+        if size > total - here:
+            raise RefusedError(
+                f"{size} bytes beside the {here} that this session holds are more than the {total} "
+                f"of the device",
+                rule="limit-memory",
+            )
+        if count >= MOST_BUFFERS:
+            text = f"this session has {MOST_BUFFERS} buffers already, more are not allowed"
+            raise RefusedError(text, rule="limit-buffers")
 
     def add(self, device: int, buffer: Buffer) -> SessionBuffer | None:
         """Take a new buffer in; None (and the buffer closed) where there are too many."""

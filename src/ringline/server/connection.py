@@ -31,7 +31,7 @@ from ringline.server.handlers.tensors import set_tensor
 from ringline.server.handover import Handover
 from ringline.server.limits import FAREWELL_TIMEOUT, SLOWEST
 from ringline.server.log import tell
-from ringline.server.tally import Counter
+from ringline.server.tally import Counter, rule_of
 from ringline.wire.commands import Command
 from ringline.wire.extension import COUNT, LENGTH, PeerData, Role
 from ringline.wire.frames import (
@@ -210,7 +210,7 @@ class Connection:
     def _refuse(self, action: Action, error: RefusedError | LibraryError) -> None:
         """Answer no, remember it or end the connection: see the head of this file."""
         name = action.command.name
-        self._context.session.tally.add(Counter.REFUSED, 1, _rule(error))
+        self._context.session.tally.add(Counter.REFUSED, 1, rule_of(error))
         if self._level == 0 and action.refusal is None:
             raise RefusedError(str(error), command=name) from None
         self._warn("refused", f"refused: {name}: {error}", command=name)
@@ -345,9 +345,3 @@ class Connection:
 def _error_code(error: RefusedError | LibraryError) -> int:
     """What the error frame's code tells the client to do."""
     return ErrorCode.TRANSFER if isinstance(error, TransferError) else ErrorCode.REFUSED
-
-
-def _rule(error: RefusedError | LibraryError) -> str:
-    """The rule that a refused request broke, as a short word for counting."""
-    rule = getattr(error, "rule", "")
-    return str(rule) if rule else type(error).__name__.removesuffix("Error").lower()

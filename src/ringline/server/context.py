@@ -17,6 +17,7 @@ from ringline.server.board import Board
 from ringline.server.buffers import Registry
 from ringline.server.checked import CheckedStructures
 from ringline.server.execution import ExecutionLock, LockFiles
+from ringline.server.graph_room import GraphRoom
 from ringline.server.graphs import LaidOut, StoredGraph
 from ringline.server.inbox import Inbox
 from ringline.server.options import DeviceInfo, ServeOptions
@@ -58,6 +59,7 @@ class Session:
         board: where the gatekeeper reads what the session was doing when it died.
         vocabulary: of the client's model, for samplers that need the text of tokens.
         checked: structures of graphs that passed all checks.
+        graph_room: what its stored graphs take.
         tally: counts what the session costs.
     """
 
@@ -74,6 +76,7 @@ class Session:
     tables: RowTables = field(default_factory=RowTables)
     vocabulary: SessionVocabulary = field(default_factory=SessionVocabulary)
     checked: CheckedStructures = field(default_factory=CheckedStructures)
+    graph_room: GraphRoom = field(default_factory=GraphRoom)
     tally: Tally = field(default_factory=Tally)
 
 

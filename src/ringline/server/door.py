@@ -19,8 +19,10 @@ from typing import Final, NoReturn
 
 from ringline.net.endpoint import Endpoint
 from ringline.server.doorman import Doorman
+from ringline.server.ledger import Ledger
 from ringline.server.log import speak_as, tell
-from ringline.server.session import STOP_SIGNALS, settle_in
+from ringline.server.settling import STOP_SIGNALS, settle_in
+from ringline.server.tally import Tally
 
 __all__ = ["Door"]
 
@@ -42,6 +44,7 @@ class Door:
         selector: the gatekeeper's; its keys carry the function to call.
         receive: takes a connection, its address, and the seconds that its handshake may still take.
         forget: called in the child: closes what belongs to the gatekeeper, this door among it.
+        ledger: has a sheet for the doorman.
     """
 
     def __init__(
@@ -51,12 +54,15 @@ class Door:
         selector: selectors.BaseSelector,
         receive: Callable[[socket.socket, Endpoint, float], None],
         forget: Callable[[], None],
+        ledger: Ledger,
     ) -> None:
         self._listener = listener
         self._context = context
         self._selector = selector
         self._receive = receive
         self._forget_all = forget
+        self._ledger = ledger
+        self._sheet = ledger.take()
         self._pid = 0
         self._pidfd = -1
         self._control: socket.socket | None = None
@@ -134,6 +140,8 @@ class Door:
         signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         _, status = os.waitpid(self._pid, 0)
         os.close(self._pidfd)
+        self._ledger.give_back(self._sheet)
+        self._sheet = self._ledger.take()
         code = os.waitstatus_to_exitcode(status)
         text = "the doorman (pid %d) ended with code %d, another one begins"
         tell(_log, logging.WARNING, "doorman_end", text, self._pid, code, code=code)
@@ -146,9 +154,10 @@ class Door:
         try:
             listener = self._listener.dup()
             self._forget_all()
+            self._ledger.keep_only(self._sheet)
             settle_in()
             speak_as("ringline serve [doorman]")
-            Doorman(listener, control, self._context).run()
+            Doorman(listener, control, self._context, Tally(self._sheet)).run()
             code = 0
         except BaseException:
             _log.exception("the doorman fails")

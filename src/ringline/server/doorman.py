@@ -32,6 +32,7 @@ from ringline.server.limits import FAREWELL_TIMEOUT
 from ringline.server.log import speak_as, tell
 from ringline.server.origin import origin_of
 from ringline.server.relay import relay
+from ringline.server.tally import Counter, Tally
 
 __all__ = ["Doorman"]
 
@@ -65,16 +66,22 @@ class Doorman:
         listener: the listening socket of the TLS port.
         control: to the gatekeeper, whole messages; its end is ours.
         context: the node's certificate and CA.
+        tally: counts who is turned away.
     """
 
     def __init__(
-        self, listener: socket.socket, control: socket.socket, context: ssl.SSLContext
+        self,
+        listener: socket.socket,
+        control: socket.socket,
+        context: ssl.SSLContext,
+        tally: Tally,
     ) -> None:
         listener.setblocking(False)
         control.setblocking(False)
         self._listener = listener
         self._control = control
         self._context = context
+        self._failed = partial(tally.add, Counter.HANDSHAKE, 1)
         self._selector = selectors.DefaultSelector()
         self._guests: dict[int, _Guest] = {}
         self._relays: dict[int, str] = {}
@@ -141,6 +148,7 @@ class Doorman:
         guest = _Guest(sock, address, self._context)
         crowded = too_many(list(self._guests.values()), guest.origin)
         if crowded is not None:
+            self._failed("evicted")
             self._drop(crowded)
         self._guests[sock.fileno()] = guest
         self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, guest))
@@ -187,6 +195,7 @@ class Doorman:
 
     def _refuse(self, guest: _Guest, event: str, reason: str) -> None:
         """End the connection so that the client can read why: a reset would overtake the alert."""
+        self._failed(event)
         text = "%s: refused: %s"
         tell(_log, logging.WARNING, event, text, guest.name, reason, client=guest.name)
         guest.leaving = True
@@ -198,6 +207,7 @@ class Doorman:
             self._drop(guest)
 
     def _lost(self, guest: _Guest, reason: str) -> None:
+        self._failed("lost")
         text = "%s: lost in its handshake (%s)"
         tell(_log, logging.INFO, "handshake_lost", text, guest.name, reason, client=guest.name)
         self._drop(guest)
@@ -205,6 +215,7 @@ class Doorman:
     def _expire(self) -> None:
         for guest in [guest for guest in self._guests.values() if guest.deadline.passed()]:
             if not guest.leaving:
+                self._failed("timeout")
                 text = "%s: closed, no whole %s within %g s"
                 args = (guest.name, "TLS", guest.deadline.seconds)
                 facts = {"client": guest.name, "stage": "TLS", "seconds": guest.deadline.seconds}

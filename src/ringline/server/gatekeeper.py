@@ -23,12 +23,15 @@ from ringline.net.deadline import Deadline
 from ringline.server.context import Node
 from ringline.server.crashes import Crashes
 from ringline.server.door import Door
+from ringline.server.exporter import Exporter
+from ringline.server.ledger import Ledger
 from ringline.server.limits import STOP_TIMEOUT, WARM_PROCESSES
 from ringline.server.log import tell
 from ringline.server.pool import Pool, SessionProcess
 from ringline.server.reception import Reception
 from ringline.server.roster import Roster
-from ringline.server.session import STOP_SIGNALS
+from ringline.server.settling import STOP_SIGNALS
+from ringline.server.tally import Counter
 
 __all__ = ["Gatekeeper"]
 
@@ -44,6 +47,7 @@ class Gatekeeper:
         node: what the session processes inherit.
         listener: the listening socket of the plain port, None: there is none.
         tls: the listening socket of the TLS port and what it shows, None: there is none.
+        scrapers: the listening socket of the metrics page, None: there is none.
     """
 
     def __init__(
@@ -51,19 +55,29 @@ class Gatekeeper:
         node: Node,
         listener: socket.socket | None,
         tls: tuple[socket.socket, ssl.SSLContext] | None = None,
+        scrapers: socket.socket | None = None,
     ) -> None:
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, SessionProcess] = {}
         self._stopping = False
         self._wake, self._tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._pool = Pool(node, WARM_PROCESSES, born=self._watch, forget=self._forget)
+        self._ledger = Ledger(node.options.max_sessions)
+        self._exporter = Exporter(scrapers, node, self._ledger) if scrapers else None
+        self._pool = Pool(node, WARM_PROCESSES, self._ledger, born=self._watch, forget=self._forget)
         self.crashes = Crashes(node.options.crash_pause)
-        self._roster = Roster(self._pool, node.options.max_sessions, self.crashes)
+        tally = self._ledger.tally
+        self._roster = Roster(self._pool, node.options.max_sessions, self.crashes, tally)
         self._reception = Reception(
-            listener, self._selector, self._roster.admit, patience=node.options.idle_timeout
+            listener,
+            self._selector,
+            self._roster.admit,
+            patience=node.options.idle_timeout,
+            failed=partial(tally.add, Counter.HANDSHAKE, 1),
         )
         self._door = (
-            Door(*tls, self._selector, self._reception.receive, self._forget) if tls else None
+            Door(*tls, self._selector, self._reception.receive, self._forget, self._ledger)
+            if tls
+            else None
         )
         self._until_stdin_closes = node.options.until_stdin_closes
 
@@ -75,6 +89,7 @@ class Gatekeeper:
         signal.set_wakeup_fd(self._tell)
         for number in STOP_SIGNALS:
             signal.signal(number, self._ask_to_stop)
+        self._start_exporter()
         self._refill()
         return self
 
@@ -83,6 +98,8 @@ class Gatekeeper:
         if self._door is not None:
             self._door.close()
         self._reception.close()
+        if self._exporter is not None:
+            self._exporter.close()
         self._end_processes()
         signal.set_wakeup_fd(-1)
         self._selector.close()
@@ -131,6 +148,25 @@ class Gatekeeper:
             tell(_log, logging.WARNING, "no_process", text, error, errno=error.errno)
             time.sleep(_RECOVERY)
 
+    def _start_exporter(self) -> None:
+        """Let another process serve the metrics, if there is a socket for that."""
+        exporter = self._exporter
+        if exporter is None:
+            return
+        try:
+            exporter.start(self._forget_for_exporter)
+        except OSError as error:
+            text = "cannot serve metrics (%s)"
+            tell(_log, logging.WARNING, "no_exporter", text, error, errno=error.errno)
+            return
+        self._selector.register(exporter.pidfd, selectors.EVENT_READ, self._exporter_ended)
+
+    def _exporter_ended(self) -> None:
+        assert self._exporter is not None
+        self._selector.unregister(self._exporter.pidfd)
+        if self._exporter.ended():
+            self._start_exporter()
+
     def _watch(self, process: SessionProcess) -> None:
         """A process has been born: notice its end."""
         self._processes[process.pidfd] = process
@@ -140,6 +176,7 @@ class Gatekeeper:
         self._selector.unregister(process.pidfd)
         del self._processes[process.pidfd]
         self._roster.ended(process)
+        self._ledger.give_back(process.sheet)
 
     def _forget(self) -> None:
         """In a fork: close what is ours.
@@ -147,6 +184,11 @@ class Gatekeeper:
         Closing the selector leaves what the parent registered alone; unregistering would not, for
         parent and child share the kernel's table.
         """
+        self._forget_for_exporter()
+        if self._exporter is not None:
+            self._exporter.close()
+
+    def _forget_for_exporter(self) -> None:
         self._selector.close()
         self._reception.close()
         if self._door is not None:

@@ -35,7 +35,7 @@ _MOST_LAID_OUT: Final = 32
 U64 = npt.NDArray[np.uint64]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class StoredGraph:
     """A graph ready to be computed, again and again.
 

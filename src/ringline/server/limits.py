@@ -32,6 +32,8 @@ MOST_TICKETS: Final = 4096
 EXPIRY: Final = 60.0
 #: snapshots that wait to be sent to one destination; then SEND_TENSOR waits too.
 MOST_QUEUED: Final = 256 << 20
+#: graphs that a session stores to compute them again, all connections together.
+MOST_GRAPHS: Final = 1 << 30
 #: structures of graphs that a session remembers as checked: a dozen of a model's.
 MOST_CHECKED: Final = 8 << 20
 #: data of one GET_TENSORS, all reads together.

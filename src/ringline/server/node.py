@@ -49,7 +49,7 @@ def serve(options: ServeOptions) -> None:
         files = {device.name: LockFiles(device.name) for device in devices}  # one may stand twice
         locks = tuple(files[device.name] for device in devices)
         node = Node(options, devices, locks, policy)
-        with Gatekeeper(node, ports.plain, ports.tls) as gatekeeper:
+        with Gatekeeper(node, ports.plain, ports.tls, ports.scrapers) as gatekeeper:
             if ports.exposed:
                 _warn(endpoint)
             print(_banner(ports, devices, options.n_threads), flush=True)

@@ -20,9 +20,11 @@ class ServeOptions:
         devices: names of the devices to lend; none: all accelerators, else the CPU.
         n_threads: threads of one computation on the CPU.
         max_sessions: clients at once.
+        most_memory: bytes of all buffers of a session; 0: as much as the devices have.
         allow_peer: networks and host names that this node may dial; empty: see policy.py.
         idle_timeout: seconds of silence after which a client is dropped, 0: never; session.py.
         crash_pause: first pause of an address whose sessions crash, 0: none; crashes.py.
+        metrics: where Prometheus' scrapers are answered; None: nowhere.
         log_format: "text" or "json", see log.py.
         tls: certificate, key and CA, with which `endpoint` speaks TLS; PLAIN: it does not.
         plain_port: a port of loopback without TLS beside it, 0: a free one; None: there is none.
@@ -34,9 +36,11 @@ class ServeOptions:
     devices: tuple[str, ...] = ()
     n_threads: int = 1
     max_sessions: int = MOST_SESSIONS
+    most_memory: int = 0
     allow_peer: tuple[str, ...] = ()
     idle_timeout: float = IDLE_TIMEOUT
     crash_pause: float = CRASH_PAUSE
+    metrics: Endpoint | None = None
     log_format: str = "text"
     tls: TlsFiles = PLAIN
     plain_port: int | None = None

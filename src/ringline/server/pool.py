@@ -18,8 +18,10 @@ from typing import NoReturn
 from ringline.server.board import Board
 from ringline.server.context import Node
 from ringline.server.handover import Handover, send
+from ringline.server.ledger import Ledger
 from ringline.server.limits import FORK_PAUSE
-from ringline.server.session import STOP_SIGNALS, run_session
+from ringline.server.session import run_session
+from ringline.server.settling import STOP_SIGNALS
 
 __all__ = ["Pool", "SessionProcess"]
 
@@ -31,6 +33,7 @@ class SessionProcess:
 
     Attributes:
         pid: process id; pidfd: becomes readable when the process has ended.
+        sheet: where it counts.
     """
 
     def __init__(self, pid: int, control: socket.socket, board: Board) -> None:
@@ -38,6 +41,7 @@ class SessionProcess:
         self.pidfd = os.pidfd_open(pid)
         self._control = control
         self._board = board
+        self.sheet = board.sheet
 
     def hand_over(self, handover: Handover, connection: socket.socket) -> None:
         """Give it a connection; our copy of the connection stays open.
@@ -74,6 +78,7 @@ class Pool:
     Args:
         node: what they inherit.
         size: how many to keep idle.
+        ledger: has a sheet for each.
         born: called in the gatekeeper with each new process.
         forget: called in the child: closes what belongs to the gatekeeper.
     """
@@ -82,12 +87,14 @@ class Pool:
         self,
         node: Node,
         size: int,
+        ledger: Ledger,
         *,
         born: Callable[[SessionProcess], None],
         forget: Callable[[], None],
     ) -> None:
         self._node = node
         self._size = size
+        self._ledger = ledger
         self._born = born
         self._forget = forget
         self._idle: list[SessionProcess] = []
@@ -120,7 +127,7 @@ class Pool:
 
     def _fork(self) -> SessionProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        board = Board()
+        board = Board(self._ledger.take())
         # Until the child has its own handlers, a signal for it would run ours and be lost.
         former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         pid = os.fork()
@@ -142,6 +149,7 @@ class Pool:
         try:
             ours.close()
             self._forget()
+            self._ledger.keep_only(board.sheet)
             run_session(theirs, self._node, board)
         except BaseException:
             _log.exception("a session process cannot begin")

@@ -27,6 +27,7 @@ from ringline.server.handshake import Handshake, Stage
 from ringline.server.limits import MOST_WAITING
 from ringline.server.log import tell
 from ringline.server.origin import origin_of
+from ringline.server.tally import rule_of
 from ringline.wire.extension import ExtHello
 from ringline.wire.frames import error_frame
 
@@ -63,6 +64,7 @@ class Reception:
         selector: the gatekeeper's; its keys carry the function to call.
         admit: takes over whoever has finished.
         patience: seconds between HELLO and the first command, 0: any time.
+        failed: is told in a word why a connection became no session's.
     """
 
     def __init__(
@@ -72,11 +74,13 @@ class Reception:
         admit: Admit,
         *,
         patience: float,
+        failed: Callable[[str], object],
     ) -> None:
         self._listener = listener
         self._selector = selector
         self._admit = admit
         self._idle_timeout = patience or None
+        self._failed = failed
         #: by descriptor, in the order of their coming.
         self._guests: dict[int, _Guest] = {}
         if listener is not None:
@@ -97,6 +101,7 @@ class Reception:
             facts = {"client": guest.name, "stage": stage, "seconds": seconds}
             args = (guest.name, stage, seconds)
             tell(_log, logging.WARNING, "handshake_timeout", text, *args, **facts)
+            self._failed("timeout")
             self._drop(guest)
 
     def close(self) -> None:
@@ -133,6 +138,7 @@ class Reception:
         half_open = [other for other in self._guests.values() if not other.idle]
         crowded = too_many(half_open, guest.origin)
         if crowded is not None:
+            self._failed("evicted")
             self._drop(crowded)
         self._guests[sock.fileno()] = guest
         self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, guest))
@@ -151,10 +157,12 @@ class Reception:
         except ProtocolError as error:
             text = "%s: not a client, closing: %s"
             tell(_log, logging.WARNING, "not_a_client", text, guest.name, error, client=guest.name)
+            self._failed("not_a_client")
             self._drop(guest)
         except OSError as error:
             text = "%s: lost in its handshake (%s)"
             tell(_log, logging.INFO, "handshake_lost", text, guest.name, error, client=guest.name)
+            self._failed("lost")
             self._drop(guest)
 
     def _advance(self, guest: _Guest) -> bool:
@@ -184,6 +192,7 @@ class Reception:
         except RefusedError as error:
             text = "%s: turned away: %s"
             tell(_log, logging.WARNING, "turned_away", text, guest.name, error, client=guest.name)
+            self._failed(rule_of(error))
             if hello is not None:
                 guest.sock.send(error_frame(error.code, str(error)))
         self._drop(guest)
@@ -198,4 +207,5 @@ class Reception:
         """Idle connections cost little and may wait for long, but their number has a limit."""
         idle = [guest for guest in self._guests.values() if guest.idle]
         if len(idle) > MOST_WAITING:
+            self._failed("evicted")
             self._drop(choose(idle))

@@ -23,6 +23,7 @@ from ringline.server.limits import WARM_PROCESSES
 from ringline.server.log import tell
 from ringline.server.origin import origin_of
 from ringline.server.pool import Pool, SessionProcess
+from ringline.server.tally import Counter, Tally
 from ringline.wire.commands import EXTENSION_LEVEL
 from ringline.wire.extension import ExtHello, Role
 
@@ -48,8 +49,10 @@ class _Live:
 class Roster:
     """Begins sessions, routes connections to them, and knows when they have ended."""
 
-    def __init__(self, pool: Pool, most: int, crashes: Crashes) -> None:
+    def __init__(self, pool: Pool, most: int, crashes: Crashes, tally: Tally) -> None:
+        """Begin at most `most` sessions at once; `tally` counts them."""
         self._pool = pool
+        self._tally = tally
         self._most = most
         self._crashes = crashes
         self._live: dict[int, _Live] = {}
@@ -86,9 +89,11 @@ class Roster:
         live = next((live for live in self._live.values() if live.process is process), None)
         if live is not None:
             del self._live[live.number]
+            self._tally.set(Counter.OPEN, len(self._live))
             self._log_end(live, code)
         else:
             self._pool.remove(process)
+            self._tally.add(Counter.CRASHED, 1, _cause(code))
             text = "an idle session process (pid %d) %s"
             tell(
                 _log, logging.WARNING, "idle_process_end", text, process.pid, _how(code), code=code
@@ -107,6 +112,8 @@ class Roster:
         )
         process = self._start(handover, connection)
         self._live[number] = _Live(number, secret, level, client, process, time.monotonic())
+        self._tally.add(Counter.SESSIONS, 1)
+        self._tally.set(Counter.OPEN, len(self._live))
         tell(
             _log,
             logging.INFO,
@@ -187,6 +194,7 @@ class Roster:
             tell(_log, logging.INFO, "session_end", text, number, live.client, lasted, **facts)
             return
         facts["cause"] = cause = _cause(code)
+        self._tally.add(Counter.CRASHED, 1, cause)
         if code != -signal.SIGTERM:  # that was the operator
             facts["pause"] = self._crashes.note(_origin(live.client), cause, last)
         text = "session %s of %s %s after %.1f s; its last command was %s; %d other sessions go on"

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import os
 import select
-import signal
 import socket
 import threading
 import time
@@ -40,16 +39,15 @@ from ringline.server.log import speak_as, tell
 from ringline.server.options import DeviceInfo
 from ringline.server.peers import Peers
 from ringline.server.senders import Senders
+from ringline.server.settling import settle_in
 from ringline.server.tally import Counter, Tally
 from ringline.wire.commands import EXTENSION_LEVEL, RULES
 from ringline.wire.extension import ExtHelloReply, Feature, Role
 from ringline.wire.frames import reply_frame
 
-__all__ = ["STOP_SIGNALS", "run_session", "settle_in"]
+__all__ = ["run_session"]
 
 _log = logging.getLogger(__name__)
-#: what asks a node to end; a session process does what these do by default.
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _MOST_REQUEST: Final = max(rule.most for rule in RULES.values())
 
 
@@ -64,6 +62,7 @@ def run_session(control: socket.socket, node: Node, board: Board) -> NoReturn:
     code = 1
     try:
         settle_in()
+        speak_as("ringline serve [idle]")
         devices = tuple(find_devices([device.name for device in node.devices]))
         first = receive(control)
         if first is not None:
@@ -74,20 +73,6 @@ def run_session(control: socket.socket, node: Node, board: Board) -> NoReturn:
     finally:
         logging.shutdown()
         os._exit(code)
-
-
-def settle_in() -> None:
-    """Become independent of what the gatekeeper had set up for itself."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Ctrl-C reaches the whole process group; the gatekeeper decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)  # standard output belongs to the banner; what libraries print is dropped
-    os.close(nothing)
-    speak_as("ringline serve [idle]")
 
 
 class _Host:
@@ -111,7 +96,7 @@ class _Host:
             secret=bytes.fromhex(first.secret),
             client=first.client,
             board=board,
-            registry=Registry(first.session),
+            registry=Registry(first.session, most=node.options.most_memory),
             peers=peers,
             senders=Senders(peers),
             inbox=Inbox(),

@@ -21,9 +21,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from ringline.errors import LibraryError, RefusedError
 from ringline.server.limits import MOST_LABELS
 
-__all__ = ["OTHER", "SHEET_SIZE", "Counter", "Counts", "Tally", "read_counts"]
+__all__ = ["OTHER", "SHEET_SIZE", "Counter", "Counts", "Tally", "read_counts", "rule_of"]
 
 #: the label of what has no entry of its own.
 OTHER: Final = "other"
@@ -55,6 +56,13 @@ class Counter(StrEnum):
     CLIENT_SENT = "client-sent"
     #: requests that were refused [the rule]
     REFUSED = "refused"
+    #: sessions that began, and sessions now: the gatekeeper's
+    SESSIONS = "sessions"
+    OPEN = "open"
+    #: processes that died [signal or exit code]
+    CRASHED = "crashed"
+    #: connections that became no session's [why]
+    HANDSHAKE = "handshake"
 
 
 #: values by counter and label.
@@ -121,3 +129,9 @@ def read_counts(sheet: mmap.mmap) -> Counts:
         counter, _, label = name.rstrip(b"\0").decode("utf-8", "replace").partition(" ")
         counts[counter, label] = counts.get((counter, label), 0) + value
     return counts
+
+
+def rule_of(error: RefusedError | LibraryError) -> str:
+    """The rule that a refused request broke, as a short word for counting."""
+    rule = error.rule if isinstance(error, RefusedError) else ""
+    return rule or type(error).__name__.removesuffix("Error").lower()

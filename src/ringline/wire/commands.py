@@ -131,7 +131,8 @@ RULES: Final[dict[Command, Rule]] = {
     Command.SET_TENSOR_HASH: _exact(_T + 16, Reply.FIXED),
     Command.GET_TENSOR: _exact(_T + 16, Reply.DATA),
     Command.COPY_TENSOR: _exact(2 * _T, Reply.FIXED),
-    Command.GRAPH_COMPUTE: Rule(0, Reply.NONE, 12, 256 * _MIB),
+    # a model's graph has thousands of tensors of 296 bytes; this is room for 200,000.
+    Command.GRAPH_COMPUTE: Rule(0, Reply.NONE, 12, 64 * _MIB),
     Command.GET_DEVICE_MEMORY: _exact(4, Reply.FIXED),
     Command.INIT_TENSOR: _exact(_T, Reply.NONE),
     Command.GET_ALLOC_SIZE: _exact(4 + 11 * _T, Reply.FIXED),

@@ -6,25 +6,32 @@ A client that goes away frees its slots at once, whichever way it is answered.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Final, Protocol, TypeVar
 
 from fastapi import Request
 from sse_starlette import EventSourceResponse
+from sse_starlette.sse import SendTimeoutError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ringline.api.answers.head import DONE
 from ringline.api.choices import Choices
 from ringline.api.errors import ApiError
+from ringline.api.served import served
 from ringline.engine.events import Outcome, Piece
 
 __all__ = ["GONE", "Answer", "tell", "unless_gone"]
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 #: seconds of silence after which a comment keeps a stream alive.
 _PING_SECONDS: Final = 15
+#: how long a client may read nothing, when the kernel takes no more for it.
+_SEND_SECONDS: Final = 300.0
 #: nobody reads it: the client has gone.
 GONE: Final = 499
 
@@ -64,9 +71,12 @@ async def tell(
         ApiError: why a job failed, where nothing has been told yet.
     """
     if stream:
-        return _Events(choices, answer, count)
+        return _Events(choices, _events(request, choices, answer, count))
     try:
         outcomes = await unless_gone(request, _outcomes(choices))
+    except ApiError as error:
+        _note(request, error)
+        raise
     finally:
         choices.close()
     if outcomes is None:
@@ -77,18 +87,22 @@ async def tell(
 class _Events(EventSourceResponse):
     """A stream; however it ends, and even if it never begins, its jobs end with it."""
 
-    def __init__(self, choices: Choices, answer: Answer, count: int) -> None:
+    def __init__(self, choices: Choices, events: AsyncIterator[bytes]) -> None:
         self._choices = choices
-        super().__init__(_events(choices, answer, count), ping=_PING_SECONDS, sep="\n")
+        super().__init__(events, ping=_PING_SECONDS, sep="\n", send_timeout=_SEND_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
+        except SendTimeoutError:
+            _log.warning("a client that has read nothing for %g s is cut off", _SEND_SECONDS)
         finally:
             self._choices.close()
 
 
-async def _events(choices: Choices, answer: Answer, count: int) -> AsyncIterator[bytes]:
+async def _events(
+    request: Request, choices: Choices, answer: Answer, count: int
+) -> AsyncIterator[bytes]:
     """What a client reads: all that came at once goes out in one piece."""
     outcomes: dict[int, Outcome] = {}
     opening = answer.begin(count)
@@ -105,9 +119,16 @@ async def _events(choices: Choices, answer: Answer, count: int) -> AsyncIterator
                     parts.append(answer.end(index, told))
             yield parts[0] if len(parts) == 1 else b"".join(parts)
     except ApiError as error:
+        _note(request, error)
         yield b"data: " + error.body() + b"\n\n"
         return
     yield answer.last(outcomes) + DONE
+
+
+def _note(request: Request, error: ApiError) -> None:
+    """Note a failure that is not the client's."""
+    if error.status >= 500:
+        served(request).supervisor.tell("warning", f"a request failed: {error.message}")
 
 
 async def unless_gone(request: Request, work: Coroutine[None, None, T]) -> T | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Final, TypeVar
 
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 #: bytes; a prompt of a million tokens fits.
 MOST_BODY: Final = 16 * 1024 * 1024
+_BODY_SECONDS: Final = 60.0
 #: how msgspec ends a sentence about a field: - at `$.messages[0].role`
 _PLACE = re.compile(r" - at `\$\.?(?P<place>[^`]*)`$")
 _FIELD = re.compile(r"required field `(?P<name>[^`]+)`")
@@ -29,13 +31,9 @@ async def read_body(request: Request, kind: type[T]) -> T:
         kind: the struct that its JSON has to be.
 
     Raises:
-        ApiError: it is too large, no JSON, or a field is missing or has a wrong type.
+        ApiError: it is too large or too slow, no JSON, or a field is missing or has a wrong type.
     """
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MOST_BODY:
-            raise ApiError(413, f"the body is larger than {MOST_BODY} bytes")
+    body = await _bytes_of(request)
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
@@ -44,6 +42,24 @@ async def read_body(request: Request, kind: type[T]) -> T:
         raise bad_request(f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise bad_request("the body is nested too deeply") from None
+
+
+async def _bytes_of(request: Request) -> bytearray:
+    """The body.
+
+    Raises:
+        ApiError: it is too large, or takes too long to come.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > MOST_BODY:
+                    raise ApiError(413, f"the body is larger than {MOST_BODY} bytes")
+    except TimeoutError:
+        raise ApiError(408, f"the body did not come within {_BODY_SECONDS:g} s") from None
+    return body
 
 
 def _wrong_field(sentence: str) -> ApiError:

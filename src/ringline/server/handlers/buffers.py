@@ -14,14 +14,17 @@ _NO_ROOM = AllocBuffer.Reply(0, 0)
 
 
 def alloc_buffer(request: AllocBuffer, context: Context) -> Message:
-    """Make a buffer; handle 0 where there is no room.
+    """Make a buffer; handle 0 where the device has no room.
 
-    A size beyond all memory of the device is refused here: Linux would promise it, and kill us
-    when it is used. A small one comes from the heap, where our own data has been; it is cleared.
+    A small one comes from the heap, where our own data has been; it is cleared.
+
+    Raises:
+        RefusedError: it is more than the session may hold. A stock client is told by handle 0.
     """
     device = context.device(request.device)
     _, total = device.memory()
-    buffer = device.alloc_buffer(request.size) if request.size <= total else None
+    context.registry.check_room(request.device, request.size, total)
+    buffer = device.alloc_buffer(request.size)
     if buffer and buffer.host and buffer.size <= MOST_HEAP:
         buffer.clear(0)
     added = context.registry.add(request.device, buffer) if buffer else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ringline.errors import RefusedError
+from ringline.ggml.devices import Device
 from ringline.server.context import Context
-from ringline.server.graphs import build_graph
+from ringline.server.graphs import StoredGraph, build_graph
 from ringline.wire.graph import GraphBody
 from ringline.wire.messages import GraphRecompute
 
@@ -20,11 +21,24 @@ def graph_compute(raw: memoryview, context: Context) -> None:
     context.graphs.pop(body.device, None)
     graph = context.laid_out.find(raw.obj, context.registry)
     if graph is None:
-        checked = context.session.checked
-        graph = build_graph(body, context.registry, device=device, checked=checked)
+        graph = _build(body, device, context)
         context.laid_out.add(raw.obj, graph)
     context.compute(body.device, graph)
     context.graphs[body.device] = graph
+
+
+def _build(body: GraphBody, device: Device, context: Context) -> StoredGraph:
+    """Lay a graph out; where the session stores too much, this connection forgets what it can."""
+    room = context.session.graph_room
+    try:
+        room.check(body)
+    except RefusedError:
+        context.laid_out.clear()
+        room.check(body)
+    checked = context.session.checked
+    graph = build_graph(body, context.registry, device=device, checked=checked)
+    room.take(body, graph)
+    return graph
 
 
 def graph_recompute(request: GraphRecompute, context: Context) -> None:

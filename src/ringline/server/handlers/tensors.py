@@ -61,7 +61,8 @@ def get_tensors(requests: Sequence[GetTensor], context: Context) -> Sequence[Byt
         region.check(request.offset, request.size)
     total = sum(request.size for request in requests)
     if total > MOST_BATCH:
-        raise RefusedError(f"{total} bytes in one GET_TENSORS, {MOST_BATCH} are allowed")
+        text = f"{total} bytes in one GET_TENSORS, {MOST_BATCH} are allowed"
+        raise RefusedError(text, rule="limit-batch")
     return [
         read(region, request.offset, request.size)
         for region, request in zip(regions, requests, strict=True)

@@ -38,7 +38,9 @@ def unary(group: Group) -> None:
     kind, source = group.word(0), group.source(0)
     group.param((kind >= 0) & (kind < _UNARY_COUNT), f"its kind is none of {_UNARY_COUNT}")
     same = group.out.kinds == source.kinds
-    group.kind(same | ~np.isin(kind, _UNARY_SAME), "its result has another type than its source")
+    if not same.all():
+        converts = ~np.isin(kind, _UNARY_SAME)
+        group.kind(same | converts, "its result has another type than its source")
     even = (group.strides(0) & Strides.EVEN) > 0
     group.stride(even | (kind != _XIELU), "source 0: its rows are not at even distances")
 
@@ -48,8 +50,9 @@ def glu(group: Group) -> None:
     kind, first, second = group.word(0), group.source(0), group.source(1)
     group.param((kind >= 0) & (kind < _GLU_COUNT), f"its kind is none of {_GLU_COUNT}")
     for number, names in _GLU_FLOATS.items():
-        allowed = np.isin(first.kinds, [tables().type_names.index(name) for name in names])
-        group.kind(allowed | (kind != number), f"this kind takes {' or '.join(names)} only")
+        if (kind == number).any():
+            allowed = np.isin(first.kinds, [tables().type_names.index(name) for name in names])
+            group.kind(allowed | (kind != number), f"this kind takes {' or '.join(names)} only")
     width = np.where(second.given, first.ne[0], first.ne[0] // 2)
     rest = first.ne[1], first.ne[2], first.ne[3]
     group.shape(group.out.has_shape(width, *rest), "its result is not as wide as half its source")
@@ -64,7 +67,9 @@ def norm(group: Group) -> None:
 
 def group_norm(group: Group) -> None:
     """GROUP_NORM."""
-    group.param(group.word(0) > 0, "it has no groups")
+    n_groups = group.word(0)
+    good = (n_groups > 0) & (n_groups <= group.source(0).ne[2])
+    group.param(good, "its groups are none, or more than its channels")
 
 
 def add(group: Group) -> None:

@@ -111,19 +111,16 @@ class Group:
         op: the op's name.
         nodes: indices of the nodes.                 # [n] i64
         params: op_params, by word.                  # [16, n] i32
+        out: the results.
     """
 
     def __init__(self, facts: Facts, op: str, nodes: I64) -> None:
         self.op = op
         self.nodes = nodes
         self.params: npt.NDArray[np.int32] = np.ascontiguousarray(facts.params[nodes].T)
+        self.out = facts.operand(nodes)
         self._facts = facts
         self._sources = facts.structure.sources[nodes]
-
-    @property
-    def out(self) -> Operand:
-        """The results."""
-        return self._facts.operand(self.nodes)
 
     def source(self, number: int) -> Operand:
         """Source `number` of each node."""

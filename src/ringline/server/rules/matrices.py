@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from ringline.ggml.types import tables
 from ringline.server.rules.facts import Group, every
 
 __all__ = ["mul_mat", "mul_mat_id", "out_prod", "solve_tri"]
@@ -23,6 +24,9 @@ def mul_mat(group: Group) -> None:
     group.shape(good, "its result has not the shape of the product")
     hadamard = group.word(1) == _HADAMARD
     if hadamard.any():  # source 0 is not read: its kernel works in the rows of the result
+        names = tables().type_names
+        easy = (right.kinds == names.index("f32")) | (right.kinds == names.index("f16"))
+        group.kind(easy | ~hadamard, "a Hadamard product takes f32 or f16 only")
         width = right.ne[0]
         square = (width == left.ne[1]) & (width & (width - 1) == 0)
         group.shape(square | ~hadamard, "a Hadamard matrix is square, and a power of two")

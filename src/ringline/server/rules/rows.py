@@ -44,7 +44,7 @@ def set_rows(group: Group) -> None:
     rows, ids, table = group.source(0), group.source(1), group.source(2)
     good = (table.ne[0] == rows.ne[0]) & every(table.ne[2:] == rows.ne[2:])
     group.shape(good, "its rows do not fit the table")
-    good = (rows.ne[1] == ids.ne[0]) & (ids.ne[3] == 1)
+    good = (rows.ne[1] == ids.ne[0]) & (ids.ne[3] == 1) & every(ids.ne[1:3] > 0)
     good &= rows.ne[2] % np.maximum(ids.ne[1], 1) == 0
     good &= rows.ne[3] % np.maximum(ids.ne[2], 1) == 0
     group.shape(good, "source 1 has not a number for each row")

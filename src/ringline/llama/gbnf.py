@@ -1,0 +1,38 @@
+"""What libllama's parser of grammars does not check itself, because it costs the process. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ringline.errors import CallerError
+
+__all__ = ["check_grammar"]
+
+#: its parser calls itself for each bracket: with some ten thousand the stack is full.
+_DEEPEST: Final = 1000
+#: what may hold brackets that open nothing: literals, classes of characters, comments.
+_OTHER: Final = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*', re.DOTALL)
+
+
+def check_grammar(text: str) -> None:
+    """Refuse a grammar that would end the process.
+
+    Args:
+        text: in GBNF.
+
+    Raises:
+        CallerError: it is empty, or its brackets are nested too deeply.
+    """
+    if not text.strip():
+        raise CallerError("the grammar is empty")
+    depth = 0
+    for character in _OTHER.sub("", text):
+        if character == "(":
+            depth += 1
+            if depth > _DEEPEST:
+                raise CallerError(
+                    f"the grammar cannot be used: more than {_DEEPEST} brackets are nested in it"
+                )
+        elif character == ")":
+            depth -= 1
