@@ -181,7 +181,10 @@ def test_nobody_fetches_the_logits_of_an_embedding(decoder, endpoints, last):
     ("inputs", "what"),
     [
         (["fine", []], "input 2 is empty"),
-        ([[5] * 513], "input 1 has 513 tokens and at most 512 .*raise --embedding-tokens"),
+        (
+            [[5] * 513],
+            "input 1 is too large: it has 513 tokens and at most 512 .*raise --embedding-tokens",
+        ),
         ([[5, SPEC.vocab]], "not in the vocabulary of 2000"),
         ([[-1]], "not in the vocabulary"),
     ],

@@ -46,6 +46,7 @@ _WITHOUT: Final = (
     "--no-jinja",
     "--verbose",
     "--kv-unified",
+    "--metrics",
 )
 _WITHOUT_VALUE: Final = ("--temp", "--seed", "--n-predict", "-fa", "--threads")
 

@@ -252,6 +252,7 @@ class Engine:
             stages=self._gauge.stages(self._desk.cause),
             edges=self._gauge.edges(),
             errors=self._gauge.errors() | metrics.errors,
+            embedded_tokens=self._embedder.n_tokens if self._embedder else 0,
         )
 
     @property
