@@ -152,6 +152,8 @@ BAD = [
     ("DSV4_HC_COMB", source(0, new("f32", 35, 3)), "op-shape"),
     ("IM2COL", out(new("f16", 6, 6, 2)), "op-shape"),
     ("PAD", out(new("f32", 9, 6, 3)), "op-shape"),
+    ("CONV_2D", out(new("f32", 5, 3, 5, 2)), "op-shape"),
+    ("CONV_2D", source(1, new("f32", 6, 4, 2, 2)), "op-shape"),
     ("ARANGE", out(new("f32", 7)), "op-shape"),
     ("ARANGE", params(reals(0, 3, 0)), "op-shape"),
     ("ARANGE", params(reals(float("nan"), 3, 1)), "op-shape"),
@@ -199,6 +201,9 @@ BAD = [
     ("POOL_1D", params(ints(2)), "op-params"),
     ("POOL_1D", params(ints(1, 0)), "op-params"),
     ("PAD", params(ints(-1)), "op-params"),
+    ("CONV_2D", params(ints(0)), "op-params"),
+    ("UPSCALE", params(ints(3)), "op-params"),
+    ("UPSCALE", params(ints(512)), "op-params"),
     ("PAD_REFLECT_1D", params(ints(8)), "op-params"),
     ("PERMUTE", params(ints(1, 1, 2, 3)), "op-params"),
     # places
@@ -223,6 +228,22 @@ def test_a_node_that_breaks_a_rule_is_refused_by_name(registry, block, name, cha
     assert refusal.value.rule == rule
     if rule.startswith("op-"):
         assert f": {name}: " in str(refusal.value) or "not contiguous" in str(refusal.value)
+
+
+def test_factors_are_read_for_the_whole_row_and_so_have_to_be_in_the_buffer(registry, block):
+    """Models that turn a part of a row have factors for that part: what is beyond is not used."""
+    wide = new("f32", 64, 2, 4)
+    case = source(0, wide)(replace(CASES["ROPE"], out=wide))
+    *sources, factors, made = graph_of(case, block)
+    build_graph(body_of([*sources, factors, made]), registry)
+    for left, fits in ((128, True), (64, False)):
+        late = replace(factors, data=block.base + block.size - left)
+        if fits:
+            build_graph(body_of([*sources, late, made]), registry)
+            continue
+        with pytest.raises(RefusedError, match="factors end too early") as refusal:
+            build_graph(body_of([*sources, late, made]), registry)
+        assert refusal.value.rule == "bounds"
 
 
 def test_an_op_without_rules_is_refused(registry, block):
@@ -283,3 +304,55 @@ def test_what_is_remembered_is_bounded(registry, block):
         case = Case("SQR", new("f32", width), [new("f32", width)])
         build_graph(body_of(graph_of(case, block)), registry, checked=checked)
     assert 0 < len(checked) < 32
+
+
+#: it computes on the CPU, and is asked as any accelerator is.
+ACCELERATOR = replace(cpu_device(), kind="Other", name="Other0")
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_another_device_is_asked_and_gets_what_constructors_make(registry, block, case):
+    assert build_graph(body_of(graph_of(case, block)), registry, device=ACCELERATOR)
+
+
+def test_what_another_device_does_not_support_is_refused_by_name(registry, block):
+    case = source(1, new("bf16", 32, 4, 2))(CASES["MUL_MAT"])
+    with pytest.raises(RefusedError, match=r"tensor 't3' .*does not support this op") as refusal:
+        build_graph(body_of(graph_of(case, block)), registry, device=ACCELERATOR)
+    assert refusal.value.rule == "op-device"
+
+
+def test_shapes_are_checked_for_every_device(registry, block):
+    for name, change, rule in BAD:
+        if rule in ("op-shape", "op-params"):
+            tensors = graph_of(change(CASES[name]), block)
+            with pytest.raises(RefusedError) as refusal:
+                build_graph(body_of(tensors), registry, device=ACCELERATOR)
+            assert refusal.value.rule == rule
+
+
+def test_a_structure_that_one_device_may_have_is_not_known_for_another(registry, block):
+    checked = CheckedStructures()
+    gaps = Spec("f32", V, GAPS)
+    tensors = graph_of(source(0, gaps)(CASES["ADD"]), block)
+    build_graph(body_of(tensors), registry, device=ACCELERATOR, checked=checked)
+    with pytest.raises(RefusedError, match="side by side"):
+        build_graph(body_of(tensors), registry, device=cpu_device(), checked=checked)
+
+
+def test_what_is_computed_lies_on_the_device_that_computes():
+    registry = Registry(7)
+    here = registry.add(0, cpu_device().alloc_buffer(16 * ROOM))
+    there = registry.add(1, cpu_device().alloc_buffer(16 * ROOM))
+    left, right, made = graph_of(CASES["ADD"], Block(here.handle, here.base, here.size))
+    build_graph(body_of([left, right, made]), registry)
+    strays = [
+        [replace(left, buffer=there.handle, data=there.base), right, made],
+        [left, right, replace(made, buffer=there.handle, data=there.base)],
+    ]
+    for tensors in strays:
+        with pytest.raises(RefusedError, match="computed on device 0, but not all") as refusal:
+            build_graph(body_of(tensors), registry)
+        assert refusal.value.rule == "buffer"
+    for buffer in (here, there):
+        registry.free(buffer.handle, 0)

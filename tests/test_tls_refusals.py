@@ -82,7 +82,8 @@ def test_an_expired_node_does_not_start(authority):
 
 
 def test_a_node_whose_certificate_expires_while_it_runs_is_refused_by_the_client(files, authority):
-    prelude = "from ringline.net.tls import TlsFiles; TlsFiles.check = lambda _: 'yesterday'"
+    prelude = "from ringline.net.tls import TlsFiles as files\n"
+    prelude += "files.check = lambda _: 'Jan  1 00:00:00 2026 GMT'"
     late = authority.machine("late-node", days=-1)
     with ringline_node(*flags(late), prelude=prelude) as node:
         assert "its certificate has expired" in refusal(node.endpoint, files)

@@ -181,7 +181,7 @@ class _Player:
 
     def _blame(self, case: Case, scene: Scene) -> str:
         """The op of the first node with which the graph kills a fresh session."""
-        if case.kind is Kind.BYTES:
+        if case.kind in (Kind.BYTES, Kind.STEP):
             return "bytes"
         low, high = 0, len(_nodes(case))  # the first `low` nodes are harmless, the first `high` not
         if not self._kills(case, high, scene):

@@ -30,9 +30,12 @@ class Kind(StrEnum):
     BYTES = "bytes"
     DATA = "data"
     FREE = "after-free"
+    STEP = "step"
 
 
-_WEIGHTS: Final = {Kind.FIELDS: 76, Kind.BYTES: 8, Kind.DATA: 14, Kind.FREE: 2}
+_WEIGHTS: Final = {Kind.FIELDS: 74, Kind.BYTES: 7, Kind.DATA: 14, Kind.FREE: 2, Kind.STEP: 3}
+#: a change of coded bytes: where (a share of their length), how, and with what.
+Patch = tuple[float, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Case:
         scene: its name; graph: the number of the graph in it.
         body: of GRAPH_COMPUTE; writes: what is written before.
         again: whether GRAPH_RECOMPUTE follows; free: a buffer to free before that, 0 for none.
+        patches: of a STEP: what is changed in the bytes that the codec has made of it all.
         notes: what is wrong with it, in words.
     """
 
@@ -56,6 +60,7 @@ class Case:
     again: bool
     free: int
     notes: tuple[str, ...]
+    patches: tuple[Patch, ...] = ()
 
     def save(self, path: Path) -> None:
         """Write it to a file that `replay` reads."""
@@ -78,6 +83,7 @@ class Case:
             for number, offset, data in facts["writes"]
         )
         facts["kind"], facts["notes"] = Kind(facts["kind"]), tuple(facts["notes"])
+        facts["patches"] = tuple((at, how, what) for at, how, what in facts["patches"])
         return cls(**facts)
 
 
@@ -101,8 +107,37 @@ def make_case(seed: int, number: int, scenes: list[Scene]) -> Case:
         free = luck.randrange(len(scene.sizes)) + 1
         draft.notes.append(f"buffer {free} freed between two computations")
     again = kind is Kind.FREE or luck.random() < 0.1
-    notes = tuple(draft.notes)
-    return Case(seed, number, kind, scene.name, which, body, tuple(writes), again, free, notes)
+    patches = _patches(luck) if kind is Kind.STEP else ()
+    notes = (*draft.notes, *map(str, patches))
+    return Case(
+        seed, number, kind, scene.name, which, body, tuple(writes), again, free, notes, patches
+    )
+
+
+def _patches(luck: Random) -> tuple[Patch, ...]:
+    """Changes of a STEP's bytes, rather of its head, where its skeleton is."""
+    return tuple(
+        (
+            luck.random() ** luck.choice((1, 3, 8)),
+            luck.choice(("set", "set", "insert", "delete", "cut")),
+            luck.randbytes(luck.choice((1, 1, 2, 4, 8))).hex(),
+        )
+        for _ in range(luck.choice((1, 1, 2, 3)))
+    )
+
+
+def patched(body: bytes, patches: tuple[Patch, ...]) -> bytes:
+    """A body with all changes made."""
+    raw = bytearray(body)
+    for share, how, text in patches:
+        at, piece = int(share * len(raw)), bytes.fromhex(text)
+        if how == "insert":
+            raw[at:at] = piece
+        elif how == "cut":
+            del raw[at:]
+        else:
+            raw[at : at + len(piece)] = piece if how == "set" else b""
+    return bytes(raw)
 
 
 def _bad_bytes(body: bytes, draft: Draft, luck: Random) -> bytes:

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import time
+import zlib
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,9 +21,11 @@ import numpy as np
 from ringline.errors import DeadlineError, NetworkError, ProtocolError, RefusedError
 from ringline.wire.commands import Command
 from ringline.wire.graph import GraphBody
-from ringline.wire.messages import FreeBuffer
+from ringline.wire.messages import FreeBuffer, SetTensor
 from ringline.wire.tensor import Tensor
-from tests.fuzz.cases import Case, Kind
+from ringline.wire.thin import Encoder
+from ringline.wire.thin.steps import DEFLATED, DIGEST, DIGEST_SIZE
+from tests.fuzz.cases import Case, Kind, patched
 from tests.fuzz.corpus import SHIFT, SLACK, Scene, Write
 from tests.peers.processes import Peer, patience
 from tests.server_client import Block, Client
@@ -111,6 +114,17 @@ class NodeLog:
         return known.pop(session)
 
 
+def _inflated(step: bytes) -> bytes:
+    """The same STEP without compression, which would refuse nearly every change itself."""
+    if not step[0] & DEFLATED:
+        return step
+    start = at = 1 + (DIGEST_SIZE if step[0] & DIGEST else 0)
+    while step[at] & 0x80:  # the length of what is inflated, a varint
+        at += 1
+    head = bytes([step[0] & ~DEFLATED]) + step[1:start]
+    return head + zlib.decompress(step[at + 1 :], wbits=-15)
+
+
 class FuzzSession:
     """One session with the buffers and weights of a scene; made again when it is gone."""
 
@@ -159,6 +173,9 @@ class FuzzSession:
             self._write(client, write)
 
     def _send(self, client: Client, case: Case) -> None:
+        if case.kind is Kind.STEP:
+            self._send_step(client, case)
+            return
         for write in case.writes:
             self._write(client, write)
         client.send(Command.GRAPH_COMPUTE, self._translate(case.body))
@@ -167,9 +184,22 @@ class FuzzSession:
         if case.again:
             client.recompute()
 
+    def _send_step(self, client: Client, case: Case) -> None:
+        """All of it as the codec of level 5 has it, and what is changed in that."""
+        commands = [
+            (Command.SET_TENSOR, SetTensor(self._place(write).pack(), 0, 0).pack() + write.data)
+            for write in case.writes
+        ]
+        commands.append((Command.GRAPH_COMPUTE, self._translate(case.body)))
+        client.send(Command.STEP, patched(_inflated(Encoder().encode(commands)), case.patches))
+
     def _write(self, client: Client, write: Write) -> None:
+        client.write(self._place(write), write.data)
+
+    def _place(self, write: Write) -> Tensor:
+        """Where a write goes, as a tensor of bytes."""
         block, count = self._blocks[write.buffer - 1], len(write.data)
-        tensor = Tensor(
+        return Tensor(
             id=1,
             type=I8,
             buffer=block.handle,
@@ -177,7 +207,6 @@ class FuzzSession:
             nb=(1, count, count, count),
             data=block.base + write.offset,
         )
-        client.write(tensor, write.data)
 
     def _translate(self, raw: bytes) -> bytes:
         """The words of the scene in those of this session; bytes that are no graph stay."""

@@ -22,12 +22,11 @@ CHATML: Final = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-#: nobody's conversation is deeper; json.loads would end in a RecursionError only later.
 _WHAT: Final = "the conversation"
 
 
 class ChatTemplate:
-    """A template, compiled when it is first used."""
+    """A template, compiled when it is first used; by one thread at a time."""
 
     def __init__(self, source: str | None, *, bos: str, eos: str, adds_bos: bool) -> None:
         """Take a template.
@@ -66,7 +65,9 @@ class ChatTemplate:
         """
         try:
             values = json.loads(variables)
-            prompt = str(self._compiled()(**values).prompt)
+            formatter = self._compiled()
+            formatter.add_generation_prompt = values.pop("add_generation_prompt", True)
+            prompt = str(formatter(**values).prompt)
         except RecursionError:
             raise CallerError(f"{_WHAT} is nested too deeply for a template") from None
         except Exception as error:  # Jinja's own, and whatever the template's code runs into

@@ -71,18 +71,18 @@ class CheckedStructures:
         return len(self._known)
 
 
-def structural_key(tensors: Records, links: Links, *, on_cpu: bool) -> bytes:
+def structural_key(tensors: Records, links: Links, *, device: str) -> bytes:
     """All that the checks of a structure look at, as bytes.
 
     Args:
         tensors: the records of a graph.
         links: their links.
-        on_cpu: which rules apply.
+        device: for whom: each device has its own rules.
     """
     raw = tensors.view(np.uint8).reshape(len(tensors), RECORD.itemsize)
     small = np.int32  # a frame holds fewer tensors than that
     parts = (
-        np.array([on_cpu, len(tensors), len(links.nodes)], np.int64),
+        np.array([len(tensors), len(links.nodes)], np.int64),
         raw[:, _TYPE],
         raw[:, _SHAPES],
         raw[:, _OFFSET],
@@ -90,7 +90,7 @@ def structural_key(tensors: Records, links: Links, *, on_cpu: bool) -> bytes:
         links.sources.astype(small),
         links.views.astype(small),
     )
-    return b"".join([part.tobytes() for part in parts])
+    return b"".join([part.tobytes() for part in parts]) + device.encode()
 
 
 def _weight(key: bytes, structure: Structure) -> int:

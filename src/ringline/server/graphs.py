@@ -10,6 +10,7 @@ Refusals name the tensor and the rule. Sizes are bytes.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -95,6 +96,7 @@ class _Memory:
     buffers: U64  # addresses of ggml buffers, [n_tensors]
     data: U64  # addresses of bytes, [n_tensors]
     devices: I64  # indices of devices, -1 for none, [n_tensors]
+    room: U64  # bytes from the data to the end of the buffer, [n_tensors]
 
 
 def build_graph(
@@ -118,13 +120,16 @@ def build_graph(
     generation = registry.generation
     on_cpu = device is None or device.kind == "CPU"
     links = read_links(body)
-    key = structural_key(body.tensors, links, on_cpu=on_cpu) if checked is not None else b""
-    known = checked.find(key, body.tensors) if checked is not None else None
+    key, known = b"", None
+    if checked is not None:
+        key = structural_key(body.tensors, links, device=device.name if device else "CPU")
+        known = checked.find(key, body.tensors)
     structure = known or read_structure(body.tensors, links)
     if known is None:
         check_nodes(structure, on_cpu=on_cpu)
     memory = _place(structure, registry.table())
     _check_data(structure, memory, body.device)
+    _check_factors(structure, memory)
     _check_views(structure)
     graph = BuiltGraph(
         _structs(structure, memory),
@@ -157,7 +162,7 @@ def _place(structure: Structure, table: BufferTable) -> _Memory:
     text = "invalid data ptr: an address without a buffer"
     if not len(table.handles):
         refuse(tensors, data != 0, text, rule="buffer")
-        return _Memory(np.zeros_like(data), data, np.full(len(data), -1))
+        return _Memory(np.zeros_like(data), data, np.full(len(data), -1), np.zeros_like(data))
     places = np.minimum(np.searchsorted(table.handles, handles), len(table.handles) - 1)
     known = table.handles[places] == handles
     refuse(tensors, ~known & (data != 0), text, rule="buffer")
@@ -174,6 +179,7 @@ def _place(structure: Structure, table: BufferTable) -> _Memory:
         buffers=np.where(known, table.addresses[places], nowhere),
         data=np.where(known, table.memory[places] + offsets, nowhere),
         devices=np.where(known, table.devices[places], -1),
+        room=np.where(known, room - offsets, nowhere),
     )
 
 
@@ -191,6 +197,29 @@ def _check_data(structure: Structure, memory: _Memory, device: int) -> None:
     bad = apart[nodes] | apart[sources].any(axis=1)
     text = f"it is computed on device {device}, but not all of it is there"
     refuse(tensors, bad, text, rule="buffer", among=nodes)
+
+
+def _check_factors(structure: Structure, memory: _Memory) -> None:
+    """ROPE on a CPU reads a factor for each pair of a row, also for those that it does not turn.
+
+    Models where it turns a part of the row have factors for that part only, and what is read beyond
+    is not used: so it only has to be memory of the buffer.
+    """
+    ropes = _ropes()[structure.ops[structure.nodes]] & structure.computed()
+    nodes = structure.nodes[ropes]
+    nodes = nodes[structure.sources[nodes, 2] >= 0]
+    if len(nodes):
+        rows, factors = structure.sources[nodes, 0], structure.sources[nodes, 2]
+        needed = 4 * (structure.ne[rows, 0] // 2)
+        bad = needed.astype(np.uint64) > memory.room[factors]
+        text = "its factors end too early in their buffer"
+        refuse(structure.tensors, bad, text, rule="bounds", among=nodes)
+
+
+@functools.cache
+def _ropes() -> npt.NDArray[np.bool_]:
+    """Which ops are ROPE and ROPE_BACK, by number."""
+    return np.array([name.startswith("ROPE") for name in tables().op_names], np.bool_)
 
 
 def _check_views(structure: Structure) -> None:

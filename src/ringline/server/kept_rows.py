@@ -48,7 +48,8 @@ class KeptRows:
         if size > MOST_KEPT - used:
             raise RefusedError(
                 f"{size} bytes of logits beside {used} that wait to be sampled, {MOST_KEPT} are "
-                "allowed: sample them, or decode fewer rows at once"
+                "allowed: sample them, or decode fewer rows at once",
+                rule="limit-kept",
             )
 
     def keep(self, data: bytes | bytearray | memoryview, width: int) -> None:
@@ -95,7 +96,8 @@ class KeptRows:
         rows = [self.row(number) for number in numbers]
         size = sum(row.nbytes for row in rows)
         if size > MOST_KEPT:
-            raise RefusedError(f"{size} bytes in one READ_KEPT, {MOST_KEPT} are allowed")
+            text = f"{size} bytes in one READ_KEPT, {MOST_KEPT} are allowed"
+            raise RefusedError(text, rule="limit-kept")
         return [row.data.cast("B") for row in rows]
 
     def consume(self) -> None:

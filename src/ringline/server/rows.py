@@ -112,12 +112,14 @@ class RowTables:
         size = step * part.n_rows
         others = [table for number, table in self._tables.items() if number != part.table]
         if len(others) >= MOST_TABLES:
-            raise RefusedError(f"this session has {MOST_TABLES} tables already, its limit")
+            text = f"this session has {MOST_TABLES} tables already, its limit"
+            raise RefusedError(text, rule="limit-tables")
         left = MOST_TABLE_BYTES - sum(len(table.memory) for table in others)
         room = min(left, available_memory())
         if size > room:
             raise RefusedError(
-                f"table {part.table} of {size} bytes has no room: {max(0, room)} are left"
+                f"table {part.table} of {size} bytes has no room: {max(0, room)} are left",
+                rule="limit-tables",
             )
         memory = _map(part.table, size)
         table = Table(part.table, part.kind, part.width, part.n_rows, step, memory)

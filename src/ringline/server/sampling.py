@@ -87,7 +87,8 @@ class Samplers:
         self.free(number)
         if len(self._entries) >= MOST_SAMPLERS:
             raise RefusedError(
-                f"this connection has {MOST_SAMPLERS} samplers already, more are not allowed"
+                f"this connection has {MOST_SAMPLERS} samplers already, more are not allowed",
+                rule="limit-samplers",
             )
         self._entries[number] = entry = _wanted(text, tokens)
         width = self.rows.width if vocabulary.model is None else vocabulary.model.n_vocab

@@ -85,7 +85,8 @@ class Senders:
             if worker.retire():
                 del self._workers[key]
                 return
-        raise RefusedError(f"this session sends to {MOST_LINKS} destinations already")
+        text = f"this session sends to {MOST_LINKS} destinations already"
+        raise RefusedError(text, rule="limit-destinations")
 
     def renew(self, endpoint: str, session: int) -> None:
         """Use a new connection for what comes next: the client does not trust this way any more."""

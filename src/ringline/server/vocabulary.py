@@ -45,7 +45,8 @@ class SessionVocabulary:
                 return
             self._parts.pop(visitor, None)
         raise RefusedError(
-            f"a vocabulary of more than {MOST_VOCABULARY} bytes, or several at once, is too large"
+            f"a vocabulary of more than {MOST_VOCABULARY} bytes, or several at once, is too large",
+            rule="limit-vocabulary",
         )
 
     def finish(self, visitor: int) -> None:

@@ -149,8 +149,7 @@ class ToolUse:
         lines = [msgspec.json.encode(tool).decode() for tool in self.tools]
         text = _DESCRIPTION.format(tools="\n".join(lines))
         if shown[0]["role"] == "system":
-            shown[0]["content"] = f"{shown[0]['content']}\n\n{text}"
-            return shown
+            text = f"{shown.pop(0)['content']}\n\n{text}"
         return [{"role": "system", "content": text}, *shown]
 
     def grammar_source(self) -> GrammarSource:

@@ -185,6 +185,8 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
     "DSV4_HC_POST": Entry(("f32 f32 f32 f32 f32?",)),
     # pictures, sound, and what makes new shapes
     "IM2COL": Entry(("f32 any f32", "f16 any f16|f32"), cpu="1=rows"),
+    "CONV_2D": Entry(("f32 f32|f16 f32",), cpu="0=packed"),
+    "UPSCALE": Entry(("f32 f32",)),
     "POOL_1D": Entry(("f32 f32|f16",), cpu="0=even 0=rows"),
     "POOL_2D": Entry(("f32 f32|f16",), cpu="0=exact"),
     "PAD": Entry(("f32 f32",)),

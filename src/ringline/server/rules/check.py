@@ -72,6 +72,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "SUM_ROWS": rows.one_for_each_row,
     "TOP_K": rows.top_k,
     "ARANGE": shapes.arange,
+    "CONV_2D": shapes.conv_2d,
     "IM2COL": shapes.im2col,
     "PAD": shapes.pad,
     "PAD_REFLECT_1D": shapes.pad_reflect,
@@ -81,6 +82,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "RESHAPE": shapes.reshape,
     "TIMESTEP_EMBEDDING": shapes.timestep,
     "TRANSPOSE": shapes.transpose,
+    "UPSCALE": shapes.upscale,
 }
 
 

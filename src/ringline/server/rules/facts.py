@@ -17,7 +17,7 @@ from ringline.ggml.types import tables
 from ringline.server.columns import I64, Mask, refuse
 from ringline.server.structure import Structure
 
-__all__ = ["NO_KIND", "Facts", "Group", "Operand", "Strides", "every"]
+__all__ = ["NO_KIND", "Facts", "Group", "Operand", "Strides", "every", "strides_of"]
 
 #: the type of a source that is not there.
 NO_KIND = TYPE_COUNT
@@ -95,7 +95,9 @@ class Facts:
         one = np.ones((1, 4), np.int64)
         self.ne: I64 = np.ascontiguousarray(np.concatenate((structure.ne, one)).T)
         self.nb: I64 = np.ascontiguousarray(np.concatenate((structure.nb, one)).T)
-        self.strides = np.append(_strides(structure.kinds, self.ne[:, :-1], self.nb[:, :-1]), 0xFF)
+        self.strides = np.append(
+            strides_of(structure.kinds, self.ne[:, :-1], self.nb[:, :-1]), 0xFF
+        )
         raw = np.ascontiguousarray(structure.tensors["op_params"])
         self.params: npt.NDArray[np.int32] = raw.view("<i4").reshape(-1, 16)
 
@@ -177,7 +179,7 @@ class Group:
             refuse(tensors, ~good, f"{self.op}: {text}", rule=rule, among=self.nodes)
 
 
-def _strides(kinds: I64, ne: I64, nb: I64) -> npt.NDArray[np.uint8]:
+def strides_of(kinds: I64, ne: I64, nb: I64) -> npt.NDArray[np.uint8]:
     """The flags of Strides for each tensor."""
     known = tables()
     size, block = known.size[kinds], known.block[kinds]

@@ -11,6 +11,7 @@ from ringline.server.rules.facts import Group, Strides, every
 
 __all__ = [
     "arange",
+    "conv_2d",
     "im2col",
     "pad",
     "pad_reflect",
@@ -20,10 +21,17 @@ __all__ = [
     "reshape",
     "timestep",
     "transpose",
+    "upscale",
 ]
 
 #: of a convolution's or a pool's parameters: more is a lie, and takes for ever.
 _MOST: Final = 1 << 16
+#: room of the CPU's kernel of CONV_2D, GGML_IM2COL_WORK_SIZE.
+_COLUMNS: Final = 16 << 20
+_BILINEAR: Final = 1
+_BICUBIC: Final = 2
+_ANTIALIAS: Final = 1 << 9
+_MOST_SCALED: Final = 1 << 20
 #: im2col keeps strides in a C int.
 _MOST_STRIDE: Final = (1 << 31) - 1
 
@@ -124,6 +132,31 @@ def _places(image: I64, kernel: I64, steps: I64, pads: I64, spread: I64) -> I64:
     room = image + 2 * pads - spread * (kernel - 1) - 1
     places: I64 = np.where(room < 0, 0, room // np.maximum(steps, 1) + 1)
     return places
+
+
+def conv_2d(group: Group) -> None:
+    """CONV_2D: without columns in between."""
+    kernel, image = group.source(0), group.source(1)
+    steps, pads, spread = group.words(0, 1), group.words(2, 3), group.words(4, 5)
+    sane = every((steps > 0) & (spread > 0) & (pads >= 0))
+    sane &= every((steps <= _MOST) & (spread <= _MOST) & (pads <= _MOST))
+    group.param(sane, "its steps and pads make no convolution")
+    group.shape(kernel.ne[2] == image.ne[2], "its sources have different channels")
+    places = _places(image.ne[:2], kernel.ne[:2], steps, pads, spread)
+    good = group.out.has_shape(places[0], places[1], kernel.ne[3], image.ne[3])
+    group.shape(good & every(places > 0), "its result has not a number for each place")
+    seen = kernel.ne[0] * kernel.ne[1] * kernel.ne[2]
+    group.shape(4 * (seen + kernel.ne[3]) <= _COLUMNS, "its kernel is too large for any place")
+
+
+def upscale(group: Group) -> None:
+    """UPSCALE: to any shape; places are computed as floats, which are exact enough so far."""
+    flags = group.word(0)
+    mode, antialias = flags & 0xFF, (flags & _ANTIALIAS) != 0
+    good = (flags >= 0) & (mode <= _BICUBIC) & (~antialias | (mode == _BILINEAR))
+    group.param(good, "its mode is none of three")
+    largest = np.maximum(group.out.ne.max(axis=0), group.source(0).ne.max(axis=0))
+    group.shape(largest <= _MOST_SCALED, f"a dimension is larger than {_MOST_SCALED}")
 
 
 def arange(group: Group) -> None:

@@ -1,0 +1,55 @@
+"""What the rules know of strides is what ggml's own functions say."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringline.ggml.devices import TensorStruct
+from ringline.ggml.find import find_libraries
+from ringline.ggml.layout import TYPE_COUNT
+from ringline.ggml.types import tables
+from ringline.server.rules.facts import Strides, strides_of
+from tests.op_cases import plain_strides
+
+KINDS = [kind for kind in range(TYPE_COUNT) if tables().block[kind]]
+counts = st.integers(1, 5)
+#: left as it is, or something else: a gap, a transposition, nonsense.
+changes = st.sampled_from([None, None, None, 0, 4, 64, 4096])
+
+
+@functools.cache
+def ggml() -> ctypes.CDLL:
+    base = ctypes.CDLL(str(find_libraries() / "libggml-base.so"))
+    for name in ("ggml_is_contiguous_0", "ggml_is_contiguous_1"):
+        getattr(base, name).restype = ctypes.c_bool
+        getattr(base, name).argtypes = (ctypes.c_void_p,)
+    return base
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    blocks=counts,
+    rest=st.tuples(counts, counts, counts),
+    change=st.tuples(changes, changes, changes, changes),
+)
+def test_contiguity_is_what_ggml_calls_so(kind, blocks, rest, change):
+    ne = (blocks * int(tables().block[kind]), *rest)
+    plain = plain_strides(kind, ne)
+    nb = tuple(new if new is not None else old for new, old in zip(change, plain, strict=True))
+    struct = TensorStruct()
+    struct.record["type"], struct.record["ne"], struct.record["nb"] = kind, ne, nb
+
+    def column(values: tuple[int, ...]) -> np.ndarray:
+        return np.array([values], np.int64).T
+
+    (known,) = strides_of(np.array([kind]), column(ne), column(nb))
+    assert bool(known & Strides.PACKED) == ggml().ggml_is_contiguous_0(struct.address)
+    assert bool(known & Strides.EVEN) == ggml().ggml_is_contiguous_1(struct.address)
+    assert bool(known & Strides.ROWS) == (nb[0] == plain[0])
+    assert bool(known & Strides.EXACT) == (nb == plain)
