@@ -27,6 +27,7 @@ def test_the_document_names_every_test_that_there_is(rows):
         counted[file if file in files else name] += count
     assert {row.name: row.cases for row in rows} == counted
     assert [row.name for row in rows if bool(row.reason) != (row.passed < row.cases)] == []
+    assert [row.name for row in rows if row.reason == "?"] == []
 
 
 def test_the_tests_that_pass_are_those_that_it_names(rows):

@@ -72,11 +72,7 @@ def read(text: str) -> list[Row]:
 
 
 def _rows() -> Iterator[Row]:
-    """Run what may apply.
-
-    Raises:
-        AssertionError: a test does not pass and nothing says why.
-    """
+    """Run what may apply; where nothing says why a test does not pass, the reason is a `?`."""
     cases = Counter(collect())
     files = sorted({name.partition("::")[0] for name in cases})
     outcomes = run_tests([file for file in files if file not in FILES])
@@ -84,8 +80,7 @@ def _rows() -> Iterator[Row]:
         if name.partition("::")[0] in FILES:
             continue
         passed = outcomes.get(name, []).count("passed")
-        reason = "" if passed == cases[name] else TESTS.get(name, "")
-        assert reason or passed == cases[name], f"{name} does not pass: say why in reasons.py"
+        reason = "" if passed == cases[name] else TESTS.get(name, "?")
         yield Row(name, passed, cases[name], reason)
     for file, reason in FILES.items():
         count = sum(number for name, number in cases.items() if name.startswith(f"{file}::"))
@@ -94,8 +89,14 @@ def _rows() -> Iterator[Row]:
 
 def _render(rows: Iterable[Row]) -> str:
     rows = list(rows)
-    passed, cases = sum(row.passed for row in rows), sum(row.cases for row in rows)
-    lines = [_HEAD, f"{passed} of {cases} cases pass.\n\n## Files that apply\n"]
+    passed = sum(row.passed for row in rows)
+    within = sum(row.cases for row in rows if "::" in row.name)
+    beyond = sum(row.cases for row in rows if "::" not in row.name)
+    lines = [
+        _HEAD,
+        f"{passed} of {within} cases pass in the files that apply; the files that do not have "
+        f"{beyond}.\n\n## Files that apply\n",
+    ]
     file = ""
     for row in (row for row in rows if "::" in row.name):
         of, _, test = row.name.partition("::")

@@ -100,10 +100,10 @@ TESTS: Final = {
         "test_metrics": {
             "metrics_disabled": "/metrics cannot be switched off",
             "metrics_embedding_prompt_is_counted": _METRICS,
-            "metrics_generation_rate_excludes_first_token": _METRICS,
             "metrics_predicted_total_matches_requests": _METRICS,
             "metrics_prometheus_format": _METRICS,
             "metrics_prompt_processed_and_cached": _METRICS,
+            "metrics_slots_idle_after_completion": "no n_remain in /slots",
             "metrics_timings_on_prompt_progress": "no progress of prompts",
         },
         "test_security": {

@@ -6,13 +6,26 @@ from typing import Annotated
 
 import typer
 
+from ringline.cli.ring_options import (
+    BatchSize,
+    Device,
+    GpuLayers,
+    HubRepo,
+    LocalStages,
+    ModelFile,
+    Nodes,
+    TensorSplit,
+    Threads,
+    check_nodes,
+    shares,
+)
 from ringline.cli.talk import say
 from ringline.cli.tls_options import TlsCa, TlsCert, TlsKey
 from ringline.engine.embedding import DEFAULT_EMBEDDING_TOKENS, EmbeddingOptions
 from ringline.engine.engine import DEFAULT_PARALLEL
 from ringline.engine.models import resolve_model
 from ringline.engine.placement import PIPELINE_UBATCH
-from ringline.engine.plan import parse_list, parse_split
+from ringline.engine.plan import parse_list
 from ringline.engine.process.messages import EngineSpec
 from ringline.engine.ring_model import DEFAULT_BATCH, DEFAULT_CONTEXT, DEFAULT_UBATCH
 from ringline.errors import CallerError, LibraryError
@@ -29,17 +42,13 @@ _QUEUE = 64
 
 @app.command()
 def api(
-    model: Annotated[str | None, typer.Option("-m", "--model", help="A GGUF file.")] = None,
-    hf: Annotated[
-        str | None, typer.Option("-hf", "--hf-repo", help="A model of the hub, REPO[:QUANT].")
-    ] = None,
-    rpc: Annotated[str, typer.Option("--rpc", help="Nodes, host:port, with commas.")] = "",
+    model: ModelFile = None,
+    hf: HubRepo = None,
+    rpc: Nodes = "",
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
-    local_stages: Annotated[
-        int, typer.Option("--local-stages", help="Start so many nodes on this machine.", min=0)
-    ] = 0,
+    local_stages: LocalStages = 0,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")
@@ -57,15 +66,9 @@ def api(
         str,
         typer.Option("-a", "--alias", show_default="its file's", help="The model's name."),
     ] = "",
-    device: Annotated[
-        str, typer.Option("--device", help="Devices in the order of the stages: RPC0,RPC1,CPU.")
-    ] = "",
-    tensor_split: Annotated[
-        str, typer.Option("-ts", "--tensor-split", help="Share of layers of each device: 2,1,1.")
-    ] = "",
-    n_gpu_layers: Annotated[
-        int, typer.Option("-ngl", "--n-gpu-layers", help="Layers on the devices; -1: all.")
-    ] = -1,
+    device: Device = "",
+    tensor_split: TensorSplit = "",
+    n_gpu_layers: GpuLayers = -1,
     ctx_size: Annotated[
         int,
         typer.Option(
@@ -90,9 +93,7 @@ def api(
     queue: Annotated[
         int, typer.Option("--queue", min=0, help="Requests that wait; more are answered 503.")
     ] = _QUEUE,
-    batch_size: Annotated[
-        int, typer.Option("-b", "--batch-size", min=1, help="Most tokens in one decode.")
-    ] = DEFAULT_BATCH,
+    batch_size: BatchSize = DEFAULT_BATCH,
     ubatch_size: Annotated[
         int | None,
         typer.Option(
@@ -103,16 +104,7 @@ def api(
             help="Most tokens in one piece of it.",
         ),
     ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "-t",
-            "--threads",
-            min=1,
-            show_default="half of the processors",
-            help="CPU threads, of local stages too.",
-        ),
-    ] = None,
+    threads: Threads = None,
     repack: Annotated[
         bool,
         typer.Option("--repack/--no-repack", help="Whether the local CPU may re-order weights."),
@@ -167,7 +159,9 @@ def api(
     stages. SIGTERM and Ctrl-C end it when the requests under way are finished. Exit code 0 after
     that, 1 for an address, a model or a library that cannot be used.
     """
-    nodes, devices = _nodes(rpc, local_stages), tuple(parse_list(device))
+    check_nodes(rpc, local_stages)
+    nodes = tuple(str(endpoint) for endpoint in parse_endpoints(rpc))
+    devices = tuple(parse_list(device))
     try:
         from ringline.api.options import ApiOptions
         from ringline.api.run import run
@@ -180,7 +174,7 @@ def api(
         local_stages=local_stages,
         tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca) if rpc else PLAIN,
         devices=devices,
-        tensor_split=_shares(tensor_split, len(devices or nodes) or local_stages),
+        tensor_split=tuple(shares(tensor_split, len(devices or nodes) or local_stages)),
         n_gpu_layers=n_gpu_layers,
         n_threads=threads,
         repack=repack,
@@ -208,17 +202,3 @@ def api(
         hang=hang_timeout,
     )
     run(options, say)
-
-
-def _nodes(rpc: str, local_stages: int) -> tuple[str, ...]:
-    if rpc and local_stages:
-        raise CallerError("--rpc and --local-stages are two ways to get nodes: use one of them")
-    return tuple(str(endpoint) for endpoint in parse_endpoints(rpc))
-
-
-def _shares(text: str, n_devices: int) -> tuple[float, ...]:
-    if not text:
-        return ()
-    if not n_devices:
-        raise CallerError("-ts splits layers over devices, and there are none: add --rpc")
-    return tuple(parse_split(text, n_devices))
