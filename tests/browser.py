@@ -102,7 +102,7 @@ def ask(page: Page, text: str) -> None:
     page.get_by_role("button", name="Send").click()
 
 
-def write_long(page: Page) -> None:
-    """Have the chat ask without chance and for long answers: a test can stop them, not wait."""
+def write_without_chance(page: Page, n_predict: int = 400) -> None:
+    """Have the chat ask without chance, and for long answers: a test can stop them, not wait."""
     page.locator("#temperature").evaluate("field => { field.value = 0 }")
-    page.locator("#max-tokens").evaluate("field => { field.value = 400 }")
+    page.locator("#max-tokens").evaluate(f"field => {{ field.value = {n_predict} }}")

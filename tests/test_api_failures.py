@@ -125,6 +125,15 @@ def test_a_full_queue_is_told_with_a_time_to_come_again(shared):
     shared.wait_idle()
 
 
+def test_more_texts_than_ever_fit_are_no_matter_of_waiting(shared):
+    told = "the request wants 4 texts and this server takes 3 at once: ask for fewer"
+    for fields in ({"n": 4}, {"prompt": ["a"] * 2, "n": 2}):
+        answer = shared.ask("/v1/completions", {**ENDLESS, **fields})
+        assert (answer.status, answer.error["message"]) == (400, told)
+    many = {"prompt": ["a"] * 1_000_000, "n": 128}
+    assert shared.ask("/v1/completions", many).status == 400
+
+
 def test_a_killed_engine_ends_requests_cleanly_and_is_started_again(small):
     with api_server(small, *LONG) as server, connection(server) as streaming:
         stream = begin_stream(streaming)

@@ -17,6 +17,7 @@ from tests.fuzz.campaign import Limits, replay, run_campaign
 from tests.fuzz.cases import Case, Kind, make_case
 from tests.fuzz.corpus import SHIFT, Scene, Write, record_scenes
 from tests.fuzz.frames import run_frames
+from tests.fuzz.models import FEW
 from tests.fuzz.nodes import FUZZ_NODE
 from tests.fuzz.session import End, FuzzSession, NodeLog
 from tests.peers.processes import patience, ringline_node
@@ -33,7 +34,7 @@ def scenes() -> list[Scene]:
 
 
 def test_mutated_graphs_harm_neither_the_gatekeeper_nor_a_client_that_decodes(tmp_path):
-    report = run_campaign(SEED, Limits(10_000, seconds=GRAPHS), tmp_path)
+    report = run_campaign(SEED, Limits(10_000, seconds=GRAPHS), tmp_path, FEW)
     assert not report.faults, report.text()
     assert report.cases > 20
     assert report.ends[End.REFUSED] > 0, report.text()

@@ -36,7 +36,9 @@ from ringline.wire.rows import CheckRows, SetRows, unpack_row_table
 from ringline.wire.sampling import KeepRows, ReadKept, Sample, SamplerNew, VocabularyPart
 from ringline.wire.tensor import RECORD, Tensor
 from tests.fuzz.corpus import Scene, record_scenes
-from tests.fuzz.mutators import Draft, mutate
+from tests.fuzz.draft import Draft
+from tests.fuzz.models import FEW
+from tests.fuzz.mutators import mutate
 from tests.fuzz.nodes import FUZZ_NODE
 from tests.peers.processes import ringline_node
 
@@ -131,7 +133,7 @@ def test_any_record_is_read_and_without_a_buffer_refused(raw):
 @pytest.fixture(scope="module")
 def scenes() -> list[Scene]:
     with ringline_node(*FUZZ_NODE) as node:
-        return record_scenes(node.endpoint)
+        return record_scenes(node.endpoint, FEW)
 
 
 @settings(max_examples=250, deadline=None)

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.api_server import api_server
-from tests.browser import STORY, ask, chromium, opened, write_long
+from tests.browser import STORY, ask, chromium, opened, write_without_chance
 from tests.peers.processes import Peer, patience, ringline_node
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
@@ -50,7 +50,7 @@ def test_a_killed_node_turns_red_and_says_why_until_it_is_back(browser, nodes, m
     ):
         is_ready(page)
         whole = page.locator(".stage").first.evaluate("e => getComputedStyle(e).borderTopColor")
-        write_long(page)
+        write_without_chance(page)
         ask(page, STORY)
         expect(page.locator('.slot[data-state="decoding"]')).to_have_count(1)
         nodes[1].kill()
@@ -67,6 +67,7 @@ def test_a_killed_node_turns_red_and_says_why_until_it_is_back(browser, nodes, m
         expect(page.locator(".bubble[data-failed] .note")).to_contain_text(nodes[1].endpoint)
         with ringline_node("--threads=1", port=int(nodes[1].endpoint.rpartition(":")[2])):
             is_ready(page)
+            write_without_chance(page, 3)
             ask(page, "Are you back?")
             expect(page.locator(".bubble .note").last).to_contain_text("first after")
 
@@ -128,7 +129,7 @@ def test_a_server_with_a_key_shows_nothing_until_the_key_is_typed(browser, nodes
         page.get_by_label("API key").fill("secret-key")
         page.keyboard.press("Enter")
         is_ready(page)
-        page.get_by_label("At most, in tokens").fill("3")
+        write_without_chance(page, 3)
         ask(page, "Hello.")
         expect(page.locator(".bubble .note").last).to_contain_text("first after")
         page.reload()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,8 +14,8 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.api_server import ApiServer, api_server
-from tests.browser import STORY, ask, chromium, opened, write_long
-from tests.peers.processes import Peer, ringline_node
+from tests.browser import STORY, ask, chromium, opened, write_without_chance
+from tests.peers.processes import Peer, patience, ringline_node
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
 
@@ -40,7 +43,7 @@ def browser() -> Iterator[BrowserContext]:
 def page(browser: BrowserContext, server: ApiServer) -> Iterator[Page]:
     with opened(browser, server.url) as page:
         expect(page.locator("#state-text")).to_have_text("ready")
-        write_long(page)
+        write_without_chance(page)
         yield page
     server.wait_idle()
 
@@ -251,3 +254,23 @@ def test_only_the_pages_own_files_are_served(server: ApiServer, name: str):
     answer = server.ask(f"/static/{name}")
     assert answer.status == 404
     assert "there is nothing at" in answer.error["message"]
+
+
+def test_viewers_are_bounded_and_who_leaves_makes_room(server: ApiServer):
+    with ExitStack() as stack:
+        for _ in range(32):
+            stream = stack.enter_context(urllib.request.urlopen(f"{server.url}/ring/events"))
+            assert stream.readline() == b"event: ring\n"
+        answer = server.ask("/ring/events")
+        assert answer.status == 503
+        assert "32 viewers look at the ring already" in answer.error["message"]
+    deadline = time.monotonic() + patience(30)
+    while True:
+        try:
+            with urllib.request.urlopen(f"{server.url}/ring/events") as stream:
+                assert stream.readline() == b"event: ring\n"
+                return
+        except urllib.error.HTTPError as error:
+            error.close()
+            assert time.monotonic() < deadline, server.log()
+            time.sleep(0.05)

@@ -18,7 +18,7 @@ from ringline.client.edge import Path
 from ringline.engine.engine import Engine
 from ringline.engine.metrics import TTFT_BOUNDS, EngineMetrics, GroupMetrics, Histogram, Meter
 from ringline.engine.ring_metrics import COORDINATOR
-from ringline.errors import NetworkError, RinglineError
+from ringline.errors import NetworkError, RefusedError, RinglineError
 from ringline.wire.commands import Command
 from tests.rings import open_peers
 
@@ -204,6 +204,23 @@ def test_a_node_that_dies_is_lost_and_counted_with_its_cause(kinds, open_engine,
         errors = opened.engine.metrics().errors
         assert list(errors.values()) == [1]
         assert next(iter(errors)).split()[0] == peers[1].endpoint
+
+
+def test_a_node_that_does_not_answer_the_question_is_not_lost(open_engine, endpoints, patience):
+    opened = open_engine(endpoints["r"])
+    node = opened.ring.remote.nodes[0]
+    tries = []
+
+    def refuse(*, silence):
+        tries.append(silence)
+        raise RefusedError("this session has 64 connections already", peer=endpoints["r"][0])
+
+    node.attach_apart = refuse
+    run(opened.engine)
+    metrics = opened.until(lambda found: len(tries) > 1 and found.stages[1].computations, patience)
+    assert [(stage.state, stage.why) for stage in metrics.stages] == [("ok", ""), ("ok", "")]
+    del node.attach_apart
+    opened.until(lambda found: found.stages[0].computations, patience)
 
 
 def test_slots_and_caches_say_what_they_hold(open_engine):

@@ -1,9 +1,11 @@
-"""What the rules know of strides is what ggml's own functions say."""
+"""What the rules know of strides is what ggml says; what they let through stays in its memory."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import subprocess
+import sys
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from ringline.ggml.layout import TYPE_COUNT
 from ringline.ggml.types import tables
 from ringline.server.rules.facts import Strides, strides_of
 from tests.op_cases import plain_strides
+from tests.peers.processes import ROOT, environment, patience
 
 KINDS = [kind for kind in range(TYPE_COUNT) if tables().block[kind]]
 counts = st.integers(1, 5)
@@ -53,3 +56,17 @@ def test_contiguity_is_what_ggml_calls_so(kind, blocks, rest, change):
     assert bool(known & Strides.EVEN) == ggml().ggml_is_contiguous_1(struct.address)
     assert bool(known & Strides.ROWS) == (nb[0] == plain[0])
     assert bool(known & Strides.EXACT) == (nb == plain)
+
+
+def test_what_the_rules_let_through_stays_within_its_tensors():
+    """`python -m tests.guarded_cases 0 100000` plays more of them."""
+    played = subprocess.run(
+        [sys.executable, "-m", "tests.guarded_cases", "0", "1500"],
+        cwd=ROOT,
+        env=environment() | {"GGML_NO_BACKTRACE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=patience(120),
+    )
+    assert played.returncode == 0, f"{played.stdout[-200:]}\n{played.stderr[-2000:]}"
+    assert int(played.stdout.rsplit(maxsplit=1)[1]) > 200

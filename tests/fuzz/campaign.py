@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ import make_model
 from make_model import ModelSpec
 from tests.fuzz.cases import Case, Kind, make_case, node_prefix, op_of_node
 from tests.fuzz.corpus import Scene, record_scenes
+from tests.fuzz.models import ALL
 from tests.fuzz.nodes import FUZZ_NODE
 from tests.fuzz.session import End, FuzzSession, NodeLog, Outcome
 from tests.peers.processes import ROOT, Peer, environment, patience, ringline_node
@@ -82,11 +83,13 @@ class Limits:
     seconds: float = float("inf")
 
 
-def run_campaign(seed: int, limits: Limits, folder: Path | None) -> Report:
-    """Play the cases of a seed; failures are written to `folder`."""
+def run_campaign(
+    seed: int, limits: Limits, folder: Path | None, names: Sequence[str] = ALL
+) -> Report:
+    """Play the cases of a seed in the scenes of these names; failures are written to `folder`."""
     report = Report()
     with ringline_node(*FUZZ_NODE) as node, second_client(node, report):
-        scenes = record_scenes(node.endpoint)
+        scenes = record_scenes(node.endpoint, names)
         begin = time.monotonic()
         with _Player(node, report, folder) as player:
             for number in range(limits.cases):

@@ -16,7 +16,8 @@ import numpy as np
 from ringline.ggml.types import tables
 from ringline.wire.graph import GraphBody
 from tests.fuzz.corpus import SHIFT, Graph, Scene, Write
-from tests.fuzz.mutators import Draft, mutate
+from tests.fuzz.draft import Draft
+from tests.fuzz.mutators import mutate
 
 #: cases of one scene in a row: a session is set up once for them.
 ROUND: Final = 25

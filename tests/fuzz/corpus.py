@@ -17,39 +17,20 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-import make_model
-from make_model import ModelSpec
-from ringline import Ring
-from ringline.client.thin import Parts
-from ringline.engine.ring_context import RingContext
-from ringline.llama.context import Context
 from ringline.wire.commands import Command
 from ringline.wire.graph import GraphBody
 from ringline.wire.messages import AllocBuffer, BufferGetBase, SetTensor
 from ringline.wire.tensor import RECORD, Tensor
+from tests.fuzz.models import ALL, ENCODER, OPS, make, run, run_sampled, ways_of
 from tests.fuzz.recording import Said, recorded
 from tests.op_cases import CASES, ROOM, body_of, graph_of
 from tests.server_client import Block
-from tests.thin_rows import N_CTX, Rows
 
 SHIFT = 40
 #: how far outside a buffer an address still counts as relative to it.
 SLACK = 1 << 24
-SPECS = {
-    "llama": ModelSpec(layers=2, tied=True),
-    "llama q4": ModelSpec(layers=2, type="q4_0"),
-    "experts": ModelSpec(layers=2, type="q8_0", experts=4),
-    "qwen2": ModelSpec(arch="qwen2", layers=2, type="f16"),
-    "qwen3": ModelSpec(arch="qwen3", layers=2, type="q8_0"),
-    "gemma3": ModelSpec(arch="gemma3", layers=2, type="q8_0"),
-}
 #: libllama's names hold those of the devices, and so our proxy's port.
 _PORT = re.compile(rb"127\.0\.0\.1:\d+")
-#: a scene that no model made: a graph of one node for each op, as often as its share of the cases.
-OPS = ("every op",) * 4
-N_ROWS = 2
-#: so many that every kind of sampler of thin_rows.py is among them.
-N_SAMPLERS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +69,19 @@ class Scene:
     said: list[Said] = field(default_factory=list)
 
 
-def record_scenes(node: str, names: Sequence[str] = (*SPECS, *OPS)) -> list[Scene]:
+def record_scenes(node: str, names: Sequence[str] = ALL) -> list[Scene]:
     """Run small models over a node, and keep what was said; with and without flash attention."""
     with tempfile.TemporaryDirectory(prefix="ringline-fuzz-") as folder:
         scenes = [op_scene() for name in names if name in OPS]
         for name in names:
-            if name not in SPECS:
+            if name in OPS:
                 continue
-            path = make_model.make_model(Path(folder) / "model.gguf", SPECS[name])
-            for flash in (True, False):
+            path = make(Path(folder) / "model.gguf", name)
+            for flash in ways_of(name):
+                with recorded(node) as (endpoint, said):
+                    run(endpoint, path, flash=flash, pooled=name == ENCODER)
                 title = f"{name}, {'flash' if flash else 'plain'} attention"
-                scenes.append(_scene(title, _record(node, path, flash)))
+                scenes.append(_scene(title, said))
         return scenes
 
 
@@ -113,43 +96,10 @@ def op_scene() -> Scene:
 def record_frames(nodes: Sequence[str]) -> list[Said]:
     """The commands of a thin coordinator over two nodes, those to both, each by itself."""
     with tempfile.TemporaryDirectory(prefix="ringline-fuzz-") as folder, ExitStack() as stack:
-        path = make_model.make_model(Path(folder) / "model.gguf", SPECS["llama q4"])
+        path = make(Path(folder) / "model.gguf", "llama q4")
         ways = [stack.enter_context(recorded(node)) for node in nodes]
-        _run_sampled([endpoint for endpoint, _ in ways], path)
+        run_sampled([endpoint for endpoint, _ in ways], path)
     return [entry for _, said in ways for entry in said]
-
-
-def _record(node: str, path: Path, flash: bool) -> list[Said]:
-    with recorded(node) as (endpoint, said):
-        _run([endpoint], path, Parts.none(), flash)
-    return said
-
-
-def _run(endpoints: list[str], path: Path, parts: Parts, flash: bool) -> None:
-    with (
-        Ring(endpoints, parts=parts) as ring,
-        ring.place(path, devices=ring.devices, repack=False) as placed,
-        placed.remote.lane() as lane,
-        lane.bound(),
-        Context(placed.model, **_sizes(N_ROWS), flash_attention=flash) as context,
-    ):
-        Rows(context, N_ROWS).run(2)
-        placed.remote.check()
-
-
-def _run_sampled(endpoints: list[str], path: Path) -> None:
-    """Embeddings and samplers at the nodes, each command by itself."""
-    with (
-        Ring(endpoints, parts=Parts(codec=False)) as ring,
-        ring.place(path, devices=ring.devices, repack=False) as placed,
-        RingContext(placed.model, placed.remote, **_sizes(N_SAMPLERS)) as context,
-    ):
-        Rows(context, N_SAMPLERS).run(2)
-
-
-def _sizes(n_rows: int) -> dict[str, int]:
-    n_ctx = n_rows * N_CTX
-    return {"n_ctx": n_ctx, "n_batch": 512, "n_ubatch": 64, "n_seq_max": n_rows, "n_threads": 1}
 
 
 def _scene(name: str, said: list[Said]) -> Scene:
@@ -221,19 +171,21 @@ def _in_order(body: GraphBody) -> GraphBody:
     """The same graph with its tensors as the nodes reach them; a client sends them as they lie."""
     tensors = body.tensors
     places = {int(number): place for place, number in enumerate(tensors["id"])}
-    order: dict[int, None] = {}
+    order: list[int] = []
+    seen: set[int] = set()
 
     def visit(number: int) -> None:
         place = places.get(number)
-        if place is None or place in order:
+        if place is None or place in seen:  # CPY may be a source of itself
             return
+        seen.add(place)
         for source in (*tensors["src"][place], tensors["view_src"][place]):
             visit(int(source))
-        order[place] = None
+        order.append(place)
 
     for node in body.nodes:
         visit(int(node))
-    return GraphBody(body.device, body.nodes, tensors[list(order)])
+    return GraphBody(body.device, body.nodes, tensors[order])
 
 
 def _buffers(said: list[Said]) -> tuple[list[int], list[int], dict[int, int]]:

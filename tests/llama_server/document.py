@@ -92,11 +92,8 @@ def _render(rows: Iterable[Row]) -> str:
     passed = sum(row.passed for row in rows)
     within = sum(row.cases for row in rows if "::" in row.name)
     beyond = sum(row.cases for row in rows if "::" not in row.name)
-    lines = [
-        _HEAD,
-        f"{passed} of {within} cases pass in the files that apply; the files that do not have "
-        f"{beyond}.\n\n## Files that apply\n",
-    ]
+    counts = f"{passed} of {within} cases pass in the files that apply; the others have {beyond}."
+    lines = [_HEAD, counts, "\n\n## Files that apply\n"]
     file = ""
     for row in (row for row in rows if "::" in row.name):
         of, _, test = row.name.partition("::")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -36,6 +37,12 @@ class ApiOptions:
     def model_id(self) -> str:
         """The model's name for clients."""
         return self.alias or PurePath(self.spec.model).stem
+
+    @property
+    def room(self) -> int:
+        """How many texts can be under way and wait; any number where the queue has no bound."""
+        queue = self.spec.queue
+        return sys.maxsize if queue is None else self.spec.parallel + queue
 
     @property
     def loopback(self) -> bool:

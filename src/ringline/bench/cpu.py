@@ -1,6 +1,6 @@
-"""Processor time: of processes that we started with all below them, and of the whole machine.
+"""Processor time and memory of processes that we started, and processor time of the whole machine.
 
-Linux: reads /proc. Seconds.
+Linux: reads /proc. Seconds, bytes.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["machine_seconds", "tree_seconds"]
+__all__ = ["machine_seconds", "process_seconds", "resident_bytes", "tree", "tree_seconds"]
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def tree_seconds(pid: int) -> float:
     """What a process and all that run below it have used so far; one that has gone counts 0."""
-    return sum(map(_seconds, _tree(pid)))
+    return sum(map(process_seconds, tree(pid)))
 
 
 def machine_seconds() -> float:
@@ -25,17 +25,27 @@ def machine_seconds() -> float:
     return sum(map(int, (user, nice, system, irq, soft))) * _TICK
 
 
-def _tree(pid: int) -> Iterator[int]:
+def tree(pid: int) -> Iterator[int]:
+    """A process, and all that run below it."""
     yield pid
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in _read(task).split():
-            yield from _tree(int(child))
+            yield from tree(int(child))
 
 
-def _seconds(pid: int) -> float:
+def process_seconds(pid: int) -> float:
+    """What a process itself has used so far; one that has gone counts 0."""
     # The name stands in parentheses and may hold anything; utime and stime are fields 14 and 15.
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK if fields else 0.0
+
+
+def resident_bytes(pid: int) -> int:
+    """What a process holds in memory now, with what it shares; one that has gone holds nothing."""
+    for line in _read(Path(f"/proc/{pid}/status")).splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _read(path: Path) -> str:

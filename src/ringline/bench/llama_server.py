@@ -13,26 +13,23 @@ import http.client
 import json
 import os
 import socket
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from ringline.bench.cpu import machine_seconds, tree_seconds
+from ringline.bench.programs import HOST, accepts, free_port, healthy, running
 from ringline.bench.streams import Figures, Load, Request, run_streams
 from ringline.errors import CallerError, NetworkError, PeerError
 
 __all__ = ["Binaries", "LlamaServer", "answer_times", "measure_llama_server"]
 
-_HOST: Final = "127.0.0.1"
 _STAGES: Final = 2
 _START_SECONDS: Final = 120.0
-_STOP_SECONDS: Final = 5.0
 #: for one answer.
 _PATIENCE: Final = 600.0
 _ROUND: Final = 256
@@ -106,7 +103,7 @@ class LlamaServer:
             "temperature": 0.0,
             "cache_prompt": False,
         }
-        connection = http.client.HTTPConnection(_HOST, self._port, timeout=_PATIENCE)
+        connection = http.client.HTTPConnection(HOST, self._port, timeout=_PATIENCE)
         with self._lock:
             if self._stopped:
                 return False
@@ -117,7 +114,7 @@ class LlamaServer:
         except (OSError, http.client.HTTPException) as error:
             if self._is_stopped():
                 return False
-            raise NetworkError(str(error), peer=f"{_HOST}:{self._port}") from error
+            raise NetworkError(str(error), peer=f"{HOST}:{self._port}") from error
         finally:
             with self._lock:
                 self._open.discard(connection)
@@ -166,12 +163,12 @@ def _post(connection: http.client.HTTPConnection, body: dict[str, Any]) -> dict[
 
 
 def _get(port: int, path: str) -> dict[str, Any]:
-    connection = http.client.HTTPConnection(_HOST, port, timeout=_START_SECONDS)
+    connection = http.client.HTTPConnection(HOST, port, timeout=_START_SECONDS)
     try:
         connection.request("GET", path)
         return _answer(connection)
     except (OSError, http.client.HTTPException) as error:
-        raise NetworkError(str(error), peer=f"{_HOST}:{port}") from error
+        raise NetworkError(str(error), peer=f"{HOST}:{port}") from error
     finally:
         connection.close()
 
@@ -191,84 +188,15 @@ def _running(
 ) -> Iterator[tuple[int, list[int]]]:
     """RPC servers and a llama-server over them: its port; process ids, its own last."""
     with ExitStack() as stack:
-        ports, pids = [_free_port() for _ in range(_STAGES)], []
+        ports, pids = [free_port() for _ in range(_STAGES)], []
         for port in ports:
-            command = [str(binaries.rpc_server), "-H", _HOST, "-p", str(port), "-t", "1"]
-            ready = functools.partial(_accepts, port)
-            pids.append(stack.enter_context(_program(command, ready)))
-        port = _free_port()
+            command = [str(binaries.rpc_server), "-H", HOST, "-p", str(port), "-t", "1"]
+            ready = functools.partial(accepts, port)
+            pids.append(stack.enter_context(running(command, ready)))
+        port = free_port()
         command = [str(binaries.llama_server), "-m", str(model), "-ngl", "999", "-t", "1"]
-        command += ["--rpc", ",".join(f"{_HOST}:{port}" for port in ports)]
-        command += ["--host", _HOST, "--port", str(port), "--no-webui"]
+        command += ["--rpc", ",".join(f"{HOST}:{port}" for port in ports)]
+        command += ["--host", HOST, "--port", str(port), "--no-webui"]
         command += ["-np", str(streams), "-c", str(n_ctx), "--cache-ram", "0"]
-        pids.append(stack.enter_context(_program(command, functools.partial(_healthy, port))))
+        pids.append(stack.enter_context(running(command, functools.partial(healthy, port))))
         yield port, pids
-
-
-@contextmanager
-def _program(command: Sequence[str], ready: Callable[[], bool]) -> Iterator[int]:
-    """Run a program and wait until it is ready; its process id. It is ended by that.
-
-    Raises:
-        NetworkError: it ended, or took too long; quotes the last line that it printed.
-    """
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for us; we end it ourselves
-        )
-        try:
-            _wait(Path(command[0]).name, process, log, ready)
-            yield process.pid
-        finally:
-            process.terminate()
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _wait(
-    name: str, process: subprocess.Popen[bytes], log: IO[bytes], ready: Callable[[], bool]
-) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while not ready():
-        code = process.poll()
-        if code is not None:
-            log.seek(0)
-            lines = log.read().decode("utf-8", "replace").strip().splitlines()
-            said = lines[-1] if lines else "it said nothing"
-            raise NetworkError(f"{name} ended at its start with code {code}: {said}", peer="")
-        if time.monotonic() > deadline:
-            raise NetworkError(f"{name} was not ready within {_START_SECONDS:g} s", peer="")
-        time.sleep(0.05)
-
-
-def _free_port() -> int:
-    """A port that was free just now: these programs cannot be told to take one."""
-    with socket.socket() as listener:
-        listener.bind((_HOST, 0))
-        return int(listener.getsockname()[1])
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection((_HOST, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection(_HOST, port, timeout=5)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == http.client.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()

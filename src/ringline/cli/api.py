@@ -45,10 +45,10 @@ def api(
     model: ModelFile = None,
     hf: HubRepo = None,
     rpc: Nodes = "",
+    local_stages: LocalStages = 0,
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
-    local_stages: LocalStages = 0,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")
@@ -159,9 +159,7 @@ def api(
     stages. SIGTERM and Ctrl-C end it when the requests under way are finished. Exit code 0 after
     that, 1 for an address, a model or a library that cannot be used.
     """
-    check_nodes(rpc, local_stages)
-    nodes = tuple(str(endpoint) for endpoint in parse_endpoints(rpc))
-    devices = tuple(parse_list(device))
+    nodes, devices = _nodes(rpc, local_stages), tuple(parse_list(device))
     try:
         from ringline.api.options import ApiOptions
         from ringline.api.run import run
@@ -174,7 +172,7 @@ def api(
         local_stages=local_stages,
         tls=TlsFiles.chosen(tls_cert, tls_key, tls_ca) if rpc else PLAIN,
         devices=devices,
-        tensor_split=tuple(shares(tensor_split, len(devices or nodes) or local_stages)),
+        tensor_split=_shares(tensor_split, bool(nodes or local_stages)),
         n_gpu_layers=n_gpu_layers,
         n_threads=threads,
         repack=repack,
@@ -202,3 +200,13 @@ def api(
         hang=hang_timeout,
     )
     run(options, say)
+
+
+def _nodes(rpc: str, local_stages: int) -> tuple[str, ...]:
+    check_nodes(rpc, local_stages)
+    return tuple(str(endpoint) for endpoint in parse_endpoints(rpc))
+
+
+def _shares(text: str, some_devices: bool) -> tuple[float, ...]:
+    """What -ts gives; only the engine knows how many devices the nodes have."""
+    return tuple(shares(text, len(parse_list(text)) if some_devices else 0))

@@ -16,14 +16,16 @@ from ringline.cli.bench_accounting import accounting
 from ringline.cli.bench_groups import groups
 from ringline.cli.bench_link import link
 from ringline.cli.bench_narrow import narrow
+from ringline.cli.bench_serve import serve
 from ringline.cli.json_file import check_writable, write_json
-from ringline.cli.tables import figures_table, print_table
+from ringline.cli.tables import aims_table, figures_table, print_table
 from ringline.engine.demo_model import ensure_demo_model
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.command()(groups)
 app.command()(accounting)
 app.command()(narrow)
+app.command()(serve)
 app.command()(link)
 _talk = Console(stderr=True, highlight=False)
 
@@ -107,8 +109,4 @@ def _commands(report: StepReport) -> Table:
 def _aims(report: StepReport) -> Table:
     graph = report.graph
     title = f"aims; the graph has {graph.n_tensors} tensors, {graph.size:,} bytes"
-    table = figures_table(title, "aim", "measured", "limit", "")
-    for aim in report.aims():
-        limit = f"{'<=' if aim.at_most else '>='} {aim.limit:.2f}"
-        table.add_row(aim.what, f"{aim.value:.3f}", limit, "met" if aim.met else "missed")
-    return table
+    return aims_table(report.aims(), title)

@@ -16,7 +16,7 @@ from ringline.bench.llama_server import Binaries
 from ringline.bench.streams import Load
 from ringline.cli.json_file import check_writable, write_json
 from ringline.cli.lists import distinct, numbers, words
-from ringline.cli.tables import figures_table, print_table
+from ringline.cli.tables import aims_table, figures_table, print_table
 from ringline.client.edge import Path as TransferPath
 from ringline.engine.demo_model import ensure_demo_model
 from ringline.errors import CallerError
@@ -145,7 +145,7 @@ def _binaries(llama_server: Path | None, rpc_server: Path | None) -> Binaries | 
 
 
 def _print(report: GroupReport, load: Load) -> None:
-    tables = [_cells(report, load), *([_aims(report)] if report.aims() else [])]
+    tables = [_cells(report, load), *([aims_table(report.aims())] if report.aims() else [])]
     for table in tables:
         print_table(table)
         print()
@@ -174,11 +174,3 @@ def _figures(cell: dict[str, Any]) -> list[str]:
         f"{cell['coordinator_busy']:.2f}",
         f"{cell['others_busy']:.2f}",
     ]
-
-
-def _aims(report: GroupReport) -> Table:
-    table = figures_table("aims", "aim", "measured", "limit", "")
-    for aim in report.aims():
-        limit = f"{'<=' if aim.at_most else '>='} {aim.limit:.2f}"
-        table.add_row(aim.what, f"{aim.value:.3f}", limit, "met" if aim.met else "missed")
-    return table

@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ringline.bench.report import Aim
 from ringline.client.counters import PerStep
 
-__all__ = ["figures_table", "print_table", "traffic_table"]
+__all__ = ["aims_table", "figures_table", "print_table", "traffic_table"]
 
 #: wider than any table.
 _WIDEST = 10_000
@@ -32,6 +33,15 @@ def figures_table(title: str, first: str, *others: str) -> Table:
     table.add_column(first)
     for heading in others:
         table.add_column(heading, justify="right")
+    return table
+
+
+def aims_table(aims: Sequence[Aim], title: str = "aims") -> Table:
+    """Each aim with what was measured, its limit, and whether that was kept."""
+    table = figures_table(title, "aim", "measured", "limit", "")
+    for aim in aims:
+        limit = f"{'<=' if aim.at_most else '>='} {aim.limit:.2f}"
+        table.add_row(aim.what, f"{aim.value:.3f}", limit, "met" if aim.met else "missed")
     return table
 
 

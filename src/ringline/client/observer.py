@@ -21,7 +21,7 @@ from typing import Final
 
 from ringline.client.connection import Connection
 from ringline.client.node import Node
-from ringline.errors import DeadlineError, RemoteError
+from ringline.errors import RemoteError
 from ringline.wire.commands import Command
 from ringline.wire.counters import MOST_COUNTERS, ReadCounters, SessionCounters
 from ringline.wire.extension import Feature
@@ -109,21 +109,20 @@ class Observer:
         seen = self._sights[node]
         if seen.health is Health.LOST:
             return
+        why = f"node {node.endpoint}: it has closed the connection"
         try:
             if node.greeting.features & Feature.COUNTERS:
                 self._sights[node] = self._ask(node)
-            elif not node.main.alive():
-                why = str(node.main.error or f"node {node.endpoint}: it has closed the connection")
-                self._sights[node] = replace(seen, health=Health.LOST, why=why)
-        except DeadlineError as error:
+        except RemoteError as error:
+            # It may only be busy, or have no room for one more connection.
             _log.debug("metrics: %s", error)
             self._drop(node)
-        except RemoteError as error:
-            self._drop(node)
-            if not self._ended.is_set():
-                self._sights[node] = replace(seen, health=Health.LOST, why=str(error))
+            why = str(error)
         except Exception:
             _log.exception("metrics: a question to node %s failed by an error of ours", node)
+        if not node.main.alive() and not self._ended.is_set():
+            why = str(node.main.error or why)
+            self._sights[node] = replace(self._sights[node], health=Health.LOST, why=why)
 
     def _ask(self, node: Node) -> Sight:
         connection = self._connections.get(node)

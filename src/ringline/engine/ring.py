@@ -194,7 +194,9 @@ class Ring:
         if len(tensor_split) > len(chosen):
             raise CallerError(f"{len(tensor_split)} shares for {len(chosen)} devices")
         shares = list(tensor_split)
-        if len(chosen) > 1 and not shares:
+        if shares:  # missing ones are 0, as in llama.cpp
+            shares += [0.0] * (len(chosen) - len(shares))
+        elif len(chosen) > 1:
             size = ModelSize.read(pathlib.Path(path))
             shares = balanced_shares(size, chosen, n_gpu_layers=n_gpu_layers, n_ctx=n_ctx)
         model = explained(

@@ -9,25 +9,26 @@ from ringline.api.errors import bad_request, error_of
 from ringline.api.requests.sampling import GenerationFields
 from ringline.errors import CallerError
 
-__all__ = ["MOST_JOBS", "checked_wishes"]
-
-#: prompts times choices of one request.
-MOST_JOBS = 512
+__all__ = ["checked_wishes"]
 
 
-def checked_wishes(make: Callable[[], Sequence[Wish]]) -> Sequence[Wish]:
+def checked_wishes(make: Callable[[], Sequence[Wish]], *, count: int, room: int) -> Sequence[Wish]:
     """Make wishes; a value that cannot be is told with its field.
+
+    Args:
+        make: makes them.
+        count: how many there will be.
+        room: how many requests the server takes at once; more could never be taken.
 
     Raises:
         ApiError: which field it is, or that there are too many.
     """
+    if count > room:
+        raise bad_request(
+            f"the request wants {count} texts and this server takes {room} at once: ask for fewer"
+        )
     fields = dict.fromkeys(GenerationFields.__struct_fields__)
     try:
-        wishes = make()
+        return make()
     except CallerError as error:
         raise error_of(error, fields=fields) from None
-    if len(wishes) > MOST_JOBS:
-        raise bad_request(
-            f"{len(wishes)} texts are too many for one request: {MOST_JOBS} are allowed"
-        )
-    return wishes

@@ -35,7 +35,11 @@ async def chat_completions(request: Request) -> Response:
     grammar = await body.grammar_text(engine, use)
     prompt = await body.prompt(engine, use)
     n_ctx = engine.about.n_ctx
-    wishes = checked_wishes(lambda: body.wishes(prompt, n_ctx, grammar, chatml=template is None))
+    wishes = checked_wishes(
+        lambda: body.wishes(prompt, n_ctx, grammar, chatml=template is None),
+        count=body.n_choices,
+        room=found.options.room,
+    )
     answer = ChatAnswer(
         Head.new(
             "chatcmpl",

@@ -28,7 +28,11 @@ async def completions(request: Request) -> Response:
     wants_usage = body.wants_usage
     source = body.grammar_source()
     grammar = await source.resolve(engine) if source else None
-    wishes = checked_wishes(lambda: body.wishes(engine.about.n_ctx, grammar))
+    wishes = checked_wishes(
+        lambda: body.wishes(engine.about.n_ctx, grammar),
+        count=len(body.prompts()) * body.n_choices,
+        room=found.options.room,
+    )
     answer = CompletionAnswer(
         Head.new("cmpl", "text_completion", found.options.model_id),
         n_choices=body.n_choices,

@@ -18,8 +18,12 @@ export class StageCard {
     this.busy = new Bar("busy", ["busy"]);
     this.memory = new Bar("memory", ["weights", "kv", "other"]);
     this.why = html("p", { class: "why", hidden: true });
-    const head = html("p", { class: "card-head" }, this.title, html("span", { class: "state" }, html("span", { class: "mark", "aria-hidden": "true" }), this.state));
-    this.node = put(html("li", { class: "card stage" }, head, this.where, this.layers, this.busy.node, this.memory.node, this.why), box);
+    const mark = html("span", { class: "mark", "aria-hidden": "true" });
+    const state = html("span", { class: "state" }, mark, this.state);
+    const head = html("p", { class: "card-head" }, this.title, state);
+    const bars = [this.busy.node, this.memory.node];
+    this.node = html("li", { class: "card stage" }, head, this.where, this.layers, ...bars, this.why);
+    put(this.node, box);
   }
 
   /** Show the stage as it is now. */
@@ -30,8 +34,8 @@ export class StageCard {
     say(this.state, STATES[stage.state] ?? stage.state);
     const place = [stage.node || "this machine", stage.device].filter(Boolean).join(" · ");
     set(say(this.where, place), { title: place });
-    const parts = [stage.n_layers === null ? "" : layers(stage.first_layer, stage.n_layers), stage.has_output ? "output" : ""];
-    say(this.layers, parts.filter(Boolean).join(" + "));
+    const held = stage.n_layers === null ? "" : layers(stage.first_layer, stage.n_layers);
+    say(this.layers, [held, stage.has_output && "output"].filter(Boolean).join(" + "));
     set(this.why, { hidden: !lost, title: stage.why || null });
     say(this.why, lost ? stage.why : "");
     set(this.busy.node, { hidden: lost });
@@ -47,7 +51,8 @@ export class Coordinator {
     this.big = html("strong", { class: "big" });
     this.small = html("p", { class: "muted" });
     const head = html("p", { class: "card-head" }, "Coordinator");
-    this.node = put(html("li", { class: "card coordinator" }, head, html("p", { class: "speed" }, this.big, " tokens/s"), this.small), box);
+    const speed = html("p", { class: "speed" }, this.big, " tokens/s");
+    this.node = put(html("li", { class: "card coordinator" }, head, speed, this.small), box);
   }
 
   /** Show the whole ring's figures. */
@@ -55,7 +60,8 @@ export class Coordinator {
     say(this.big, figure(view.tokens_per_second));
     const busy = view.slots.filter((slot) => slot.state !== "idle").length;
     const waiting = view.queued ? `, ${view.queued} waiting` : " busy";
-    say(this.small, view.state === "ready" ? `${busy} of ${count(view.slots.length, "slot")}${waiting}` : `engine ${view.state}`);
+    const slots = `${busy} of ${count(view.slots.length, "slot")}${waiting}`;
+    say(this.small, view.state === "ready" ? slots : `engine ${view.state}`);
   }
 }
 
@@ -65,7 +71,9 @@ export function memory(stage) {
   if (!total) return [[0, 0, 0], weights ? bytes(weights + kv) : "–"];
   const used = Math.max(total - free, weights + kv);
   const shares = [weights, kv, used - weights - kv].map((size) => size / total);
-  return [shares, `${bytes(used)} / ${bytes(total)}`, `weights ${bytes(weights)}, KV cache ${bytes(kv)}, in use ${bytes(used)} of ${bytes(total)}`];
+  const own = `weights ${bytes(weights)}, KV cache ${bytes(kv)}`;
+  const words = `${bytes(used)} / ${bytes(total)}`;
+  return [shares, words, `${own}, in use ${bytes(used)} of ${bytes(total)}`];
 }
 
 /** A name, a thin bar of one or more parts, and words. */
@@ -73,8 +81,11 @@ class Bar {
   constructor(name, parts) {
     this.words = html("span", { class: "bar-words" });
     this.parts = parts.map((part) => svg("rect", { class: `part part-${part}`, y: 0, height: 4 }));
-    const picture = svg("svg", { class: "bar", viewBox: `0 0 ${BAR} 4`, preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "track", width: BAR, height: 4 }), ...this.parts);
-    this.node = html("div", { class: "measure" }, html("span", { class: "bar-name" }, name), this.words, picture);
+    const shape = { viewBox: `0 0 ${BAR} 4`, preserveAspectRatio: "none" };
+    const track = svg("rect", { class: "track", width: BAR, height: 4 });
+    const picture = svg("svg", { class: "bar", ...shape, "aria-hidden": "true" }, track, ...this.parts);
+    const label = html("span", { class: "bar-name" }, name);
+    this.node = html("div", { class: "measure" }, label, this.words, picture);
   }
 
   show(shares, words, title = null) {
@@ -90,7 +101,8 @@ class Bar {
 
 /** Put a card where the plan has it. Set here, not in markup: the page allows no inline styles. */
 function put(node, box) {
-  for (const [name, value] of Object.entries({ left: box.x, top: box.y, width: box.width, height: box.height })) {
+  const { x: left, y: top, width, height } = box;
+  for (const [name, value] of Object.entries({ left, top, width, height })) {
     node.style[name] = `${value}px`;
   }
   return node;

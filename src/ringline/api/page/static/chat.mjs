@@ -31,14 +31,17 @@ export class Chat {
       this.#reset();
       this.#input.focus();
     });
-    this.#transcript.addEventListener("keydown", (event) => event.key === "Escape" && this.#abort?.abort());
+    this.#transcript.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.#abort?.abort();
+    });
     this.#reset();
   }
 
   #reset() {
     this.#abort?.abort();
     this.#messages = [];
-    this.#transcript.replaceChildren(html("p", { class: "empty" }, "Ask the model something: the ring shows what happens."));
+    const invitation = "Ask the model something: the ring shows what happens.";
+    this.#transcript.replaceChildren(html("p", { class: "empty" }, invitation));
   }
 
   async #send() {
@@ -165,7 +168,8 @@ function request(conversation) {
 function bubble(role, name, content) {
   const text = html("div", { class: "text" }, content);
   const note = html("p", { class: "muted note" });
-  const busy = role === "assistant" ? "true" : null;
-  const node = html("article", { class: "bubble", "data-role": role, "aria-label": name, "aria-busy": busy }, html("h3", {}, name), text, note);
+  const state = { "data-role": role, "aria-busy": role === "assistant" ? "true" : null };
+  const heading = html("h3", {}, name);
+  const node = html("article", { class: "bubble", "aria-label": name, ...state }, heading, text, note);
   return { node, text, note };
 }

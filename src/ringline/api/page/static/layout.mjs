@@ -33,7 +33,8 @@ export function layout(width, count) {
 function ring(width, count) {
   const angles = Array.from({ length: count }, (_, i) => -90 - 180 / count + (360 / count) * i);
   const radians = (angle) => (angle * Math.PI) / 180;
-  const [across, down] = [Math.cos, Math.sin].map((part) => angles.map((angle) => part(radians(angle))));
+  const across = angles.map((angle) => Math.cos(radians(angle)));
+  const down = angles.map((angle) => Math.sin(radians(angle)));
   // As wide as cards and arcs have room: cards seldom lie at the far ends of the ellipse.
   const x = (width / 2 - CARD.width / 2 - MARGIN) / Math.max(...across);
   const radius = { x: Math.min(x, width / 2 - BULGE, WIDEST_RADIUS), y: HALF_HEIGHT[count] };
@@ -49,8 +50,9 @@ function ring(width, count) {
   const cards = angles.map((angle) => around(at(angle), CARD));
 
   function path(source, target) {
-    if (source === COORDINATOR || target === COORDINATOR) return spoke(middle, cards[Math.max(source, target)], width >= ROOMY || count < 3);
-    if (target !== (source + 1) % count) return line(centreOf(cards[source]), centreOf(cards[target]));
+    const [from, to] = [cards[source], cards[target]];
+    if (!from || !to) return spoke(middle, from ?? to, width >= ROOMY || count < 3);
+    if (target !== (source + 1) % count) return line(centreOf(from), centreOf(to));
     const place = at(angles[source] + 180 / count);
     const ahead = at(angles[source] + 180 / count + 1);
     return {
@@ -68,14 +70,16 @@ function pair(width) {
   const card = around({ x: width / 2, y: CARD.height / 2 + MARGIN }, CARD);
   const middle = around({ x: width / 2, y: card.height + GAP + MARGIN + MIDDLE.height / 2 }, MIDDLE);
   const path = () => spoke(middle, card, true);
-  return { kind: "ring", width, height: middle.y + middle.height + MARGIN, middle, cards: [card], path, track: "" };
+  const height = middle.y + middle.height + MARGIN;
+  return { kind: "ring", width, height, middle, cards: [card], path, track: "" };
 }
 
 /** A label next to the edge, towards the middle: outside there may be no room. */
 function beside(top, centre, count) {
   if (count > 5) return null; // the cards leave no room: the tables have the numbers
   const flat = Math.abs(top.x - centre.x) < 60;
-  if (flat) return { x: top.x, y: top.y + (top.y < centre.y ? 27 : -17), anchor: "middle", lines: 1 };
+  const below = top.y < centre.y ? 27 : -17;
+  if (flat) return { x: top.x, y: top.y + below, anchor: "middle", lines: 1 };
   const right = top.x > centre.x;
   return { x: top.x + (right ? -18 : 18), y: top.y - 3, anchor: right ? "end" : "start", lines: 2 };
 }
@@ -84,35 +88,38 @@ function beside(top, centre, count) {
 function spoke(middle, card, roomy) {
   const [from, to] = [centreOf(middle), centreOf(card)];
   const [start, end] = [edgeOf(middle, to), edgeOf(card, from)];
-  const gap = { x: Math.abs(to.x - from.x) - (middle.width + card.width) / 2, y: Math.abs(end.y - start.y) };
-  const steep = Math.abs(to.x - from.x) < middle.width / 2;
+  const aside = Math.abs(to.x - from.x);
+  const steep = aside < middle.width / 2;
+  const room = steep ? Math.abs(end.y - start.y) > 34 : aside - (middle.width + card.width) / 2 > 84;
+  const y = (start.y + end.y) / 2 - 3;
   const label = steep
-    ? { x: start.x + 12, y: (start.y + end.y) / 2 - 3, anchor: "start", lines: 2 }
-    : { x: (start.x + end.x) / 2, y: (start.y + end.y) / 2 - 3, anchor: "middle", lines: 2 };
-  return { d: `M${xy(start)} L${xy(end)}`, head: null, label: roomy && (steep ? gap.y > 34 : gap.x > 84) ? label : null };
+    ? { x: start.x + 12, y, anchor: "start", lines: 2 }
+    : { x: (start.x + end.x) / 2, y, anchor: "middle", lines: 2 };
+  return { d: `M${xy(start)} L${xy(end)}`, head: null, label: roomy && room ? label : null };
 }
 
 function column(width, count) {
   const left = MARGIN + RAIL.space;
   const card = { width: Math.min(width - left - MARGIN - 12, WIDEST_CARD), height: CARD.height };
   const middle = { x: MARGIN, y: MARGIN, width: left - MARGIN + card.width, height: MIDDLE.height };
-  const first = middle.y + middle.height + GAP / 2;
-  const cards = Array.from({ length: count }, (_, i) => ({ x: left, y: first + i * (card.height + GAP), ...card }));
-  const height = first + count * (card.height + GAP) - GAP + MARGIN;
+  const bottom = middle.y + middle.height;
+  const first = bottom + GAP / 2;
+  const each = card.height + GAP;
+  const cards = Array.from({ length: count }, (_, i) => ({ x: left, y: first + i * each, ...card }));
+  const height = first + count * each - GAP + MARGIN;
 
   function path(source, target) {
-    if (source === COORDINATOR || target === COORDINATOR) {
-      const box = cards[Math.max(source, target)];
-      const y = box.y + 20;
-      return { d: `M${RAIL.x + MARGIN} ${middle.y + middle.height} V${y} H${box.x}`, head: null, label: null };
-    }
     const [from, to] = [cards[source], cards[target]];
+    if (!from || !to) {
+      const box = from ?? to;
+      return { d: `M${RAIL.x + MARGIN} ${bottom} V${box.y + 20} H${box.x}`, head: null, label: null };
+    }
     if (target !== source + 1) return detour(from, to);
     const x = from.x + 36;
-    const [top, bottom] = [from.y + from.height, to.y];
-    const place = { x, y: (top + bottom) / 2 };
+    const top = from.y + from.height;
+    const place = { x, y: (top + to.y) / 2 };
     return {
-      d: `M${x} ${top} V${bottom}`,
+      d: `M${x} ${top} V${to.y}`,
       head: { ...place, angle: 90 },
       label: { x: x + 18, y: place.y + 4, anchor: "start", lines: 1 },
     };
@@ -125,16 +132,19 @@ function detour(from, to) {
   const x = from.x + from.width;
   const [start, end] = [from.y + from.height * 0.7, to.y + to.height * 0.3];
   const place = { x: x + 9, y: (start + end) / 2, angle: end > start ? 90 : -90 };
-  return { d: `M${x} ${start} C${x + 12} ${start} ${x + 12} ${end} ${x} ${end}`, head: place, label: null };
+  const d = `M${x} ${start} C${x + 12} ${start} ${x + 12} ${end} ${x} ${end}`;
+  return { d, head: place, label: null };
 }
 
 function line(from, to) {
   const place = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
-  return { d: `M${xy(from)} L${xy(to)}`, head: { ...round(place), angle: degrees(from, to) }, label: null };
+  const head = { ...round(place), angle: degrees(from, to) };
+  return { d: `M${xy(from)} L${xy(to)}`, head, label: null };
 }
 
 function around(point, size) {
-  return { x: Math.round(point.x - size.width / 2), y: Math.round(point.y - size.height / 2), ...size };
+  const [x, y] = [point.x - size.width / 2, point.y - size.height / 2].map(Math.round);
+  return { x, y, ...size };
 }
 
 function centreOf(box) {
@@ -145,7 +155,8 @@ function centreOf(box) {
 function edgeOf(box, point) {
   const centre = centreOf(box);
   const [x, y] = [point.x - centre.x, point.y - centre.y];
-  const share = Math.min(box.width / 2 / Math.abs(x || 1e-9), box.height / 2 / Math.abs(y || 1e-9), 1);
+  const [wide, high] = [box.width / 2 / Math.abs(x || 1e-9), box.height / 2 / Math.abs(y || 1e-9)];
+  const share = Math.min(wide, high, 1);
   return { x: centre.x + x * share, y: centre.y + y * share };
 }
 

@@ -5,6 +5,11 @@ import { STATES } from "./cards.mjs";
 import { bytes, clock, count, layers, percent, rate } from "./format.mjs";
 
 const MOST_ENTRIES = 200;
+const STAGE_HEADINGS = [
+  "Stage", "Node", "Device", "Layers", "Busy", "Waits for data", "Waits for the device",
+  "Weights", "KV cache", "Memory free", "State",
+];
+const EDGE_HEADINGS = ["From", "To", "Path", "Bytes/s", "In all"];
 const SLOT_STATES = { idle: "idle", prompt: "reading", decoding: "writing" };
 
 /** The slots, one item each. */
@@ -19,7 +24,8 @@ export class Slots {
 
   show(view) {
     const busy = view.slots.filter((slot) => slot.state !== "idle").length;
-    say(this.#summary, view.slots.length ? `${busy} of ${view.slots.length} busy, ${view.queued} waiting` : "no engine");
+    const words = `${busy} of ${view.slots.length} busy, ${view.queued} waiting`;
+    say(this.#summary, view.slots.length ? words : "no engine");
     while (this.#list.children.length > view.slots.length) this.#list.lastChild.remove();
     view.slots.forEach((slot, i) => {
       const item = this.#list.children[i] ?? this.#list.appendChild(slotItem());
@@ -34,7 +40,8 @@ export class Slots {
 export function slotWords(slot) {
   const state = SLOT_STATES[slot.state] ?? slot.state;
   if (slot.state === "idle") return slot.n_cached ? `${state}, ${slot.n_cached} cached` : state;
-  return slot.state === "prompt" ? `${state} ${Math.min(slot.n_cached, slot.n_prompt)} of ${slot.n_prompt}` : `${state}, ${count(slot.n_done, "token")}`;
+  if (slot.state !== "prompt") return `${state}, ${count(slot.n_done, "token")}`;
+  return `${state} ${Math.min(slot.n_cached, slot.n_prompt)} of ${slot.n_prompt}`;
 }
 
 /** The event log, the newest on top; entries that came already are left out. */
@@ -84,8 +91,8 @@ export class Tables {
   show(view) {
     this.#view = view;
     if (!this.#details.open) return;
-    const stages = table("Stages", ["Stage", "Node", "Device", "Layers", "Busy", "Waits for data", "Waits for the device", "Weights", "KV cache", "Memory free", "State"], view.stages.map(stageRow));
-    const edges = table("Edges", ["From", "To", "Path", "Bytes/s", "In all"], view.edges.map(edgeRow));
+    const stages = table("Stages", STAGE_HEADINGS, view.stages.map(stageRow));
+    const edges = table("Edges", EDGE_HEADINGS, view.edges.map(edgeRow));
     const scrolled = this.#place.scrollLeft;
     this.#place.replaceChildren(stages, edges);
     this.#place.scrollLeft = scrolled;
@@ -93,16 +100,24 @@ export class Tables {
 }
 
 function slotItem() {
-  return html("li", { class: "slot" }, html("span", { class: "mark", "aria-hidden": "true" }), html("b", {}), html("span", {}));
+  const mark = html("span", { class: "mark", "aria-hidden": "true" });
+  return html("li", { class: "slot" }, mark, html("b", {}), html("span", {}));
 }
 
 function stageRow(stage) {
   const held = stage.n_layers === null ? "–" : layers(stage.first_layer, stage.n_layers);
   const state = STATES[stage.state] ?? stage.state;
+  const free = `${bytes(stage.memory_free)} of ${bytes(stage.memory_total)}`;
   return [
-    stage.index, stage.node || "this machine", stage.device, held + (stage.has_output ? " + output" : ""), percent(stage.busy_share),
-    percent(stage.wait_share), percent(stage.lock_share), bytes(stage.weight_bytes), bytes(stage.kv_bytes),
-    stage.memory_total ? `${bytes(stage.memory_free)} of ${bytes(stage.memory_total)}` : "–", stage.why ? `${state}: ${stage.why}` : state,
+    stage.index,
+    stage.node || "this machine",
+    stage.device,
+    held + (stage.has_output ? " + output" : ""),
+    ...[stage.busy_share, stage.wait_share, stage.lock_share].map(percent),
+    bytes(stage.weight_bytes),
+    bytes(stage.kv_bytes),
+    stage.memory_total ? free : "–",
+    stage.why ? `${state}: ${stage.why}` : state,
   ];
 }
 

@@ -12,10 +12,36 @@ const MOST_POINTS = 400;
  * a gap the number is that of still, if there is one.
  */
 const FIGURES = [
-  { name: "Tokens per second", value: (v) => v.tokens_per_second, words: figure, note: (v) => `prompts: ${figure(v.prompt_tokens_per_second)}` },
-  { name: "TTFT", title: "Time to first token", value: (v) => v.ttft_lately, still: (v) => median(v.ttft), words: duration, note: (v) => summary(v.ttft) },
-  { name: "TPOT", title: "Time per token after the first", value: (v) => v.tpot_lately, still: (v) => median(v.tpot), words: duration, note: (v) => summary(v.tpot) },
-  { name: "KV cache", title: "Tokens that the slots' caches hold", value: (v) => v.kv_share, words: percent, note: (v) => (v.kv_total ? `${v.kv_used} of ${v.kv_total} tokens` : ""), top: 1 },
+  {
+    name: "Tokens per second",
+    value: (view) => view.tokens_per_second,
+    words: figure,
+    note: (view) => `prompts: ${figure(view.prompt_tokens_per_second)}`,
+  },
+  {
+    name: "TTFT",
+    title: "Time to first token",
+    value: (view) => view.ttft_lately,
+    still: (view) => median(view.ttft),
+    words: duration,
+    note: (view) => summary(view.ttft),
+  },
+  {
+    name: "TPOT",
+    title: "Time per token after the first",
+    value: (view) => view.tpot_lately,
+    still: (view) => median(view.tpot),
+    words: duration,
+    note: (view) => summary(view.tpot),
+  },
+  {
+    name: "KV cache",
+    title: "Tokens that the slots' caches hold",
+    value: (view) => view.kv_share,
+    words: percent,
+    note: (view) => (view.kv_total ? `${view.kv_used} of ${view.kv_total} tokens` : ""),
+    top: 1,
+  },
 ];
 
 /** Values of the last SPAN seconds; null where there is none. */
@@ -77,7 +103,9 @@ class Tile {
     this.value = html("p", { class: "value" });
     this.note = html("p", { class: "muted note" });
     this.line = svg("path", { class: "plot-line" });
-    this.picture = svg("svg", { class: "plot", viewBox: `0 0 ${SPAN} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" }, svg("path", { class: "plot-base", d: `M0 ${HEIGHT - 1}H${SPAN}` }), this.line);
+    const shape = { viewBox: `0 0 ${SPAN} ${HEIGHT}`, preserveAspectRatio: "none" };
+    const base = svg("path", { class: "plot-base", d: `M0 ${HEIGHT - 1}H${SPAN}` });
+    this.picture = svg("svg", { class: "plot", role: "img", ...shape }, base, this.line);
     const name = what.title ? html("abbr", { title: what.title }, what.name) : what.name;
     this.node = html("div", { class: "figure" }, html("h3", {}, name), this.value, this.picture, this.note);
   }
@@ -94,7 +122,9 @@ class Tile {
   #words() {
     const range = this.#history.range;
     const name = this.what.title ?? this.what.name;
-    return range ? `${name}: ${this.what.words(range.low)} to ${this.what.words(range.high)} in the last two minutes` : `${name}: nothing yet`;
+    if (!range) return `${name}: nothing yet`;
+    const [low, high] = [range.low, range.high].map(this.what.words);
+    return `${name}: ${low} to ${high} in the last two minutes`;
   }
 }
 

@@ -13,6 +13,12 @@ const THINNEST = 1.5;
 const THICKEST = 11;
 const LINE = 15; // height of a line of a label
 
+const EMPTY = {
+  starting: "The engine is starting.",
+  lost: "The engine is lost.",
+  stopping: "The server is stopping.",
+};
+
 /** A line's width for so many bytes a second: 1 KiB/s is thin, 100 MiB/s thick. */
 export function thickness(bytesPerSecond) {
   const width = THINNEST + 1.8 * Math.log10(1 + Math.max(0, bytesPerSecond) / 512);
@@ -56,8 +62,7 @@ export class Ring {
 
   #empty(view) {
     this.#shape = "";
-    const words = { starting: "The engine is starting.", lost: "The engine is lost.", stopping: "The server is stopping." };
-    const text = words[view.state] ?? "Nothing is known of the ring yet.";
+    const text = EMPTY[view.state] ?? "Nothing is known of the ring yet.";
     this.#place.replaceChildren(html("p", { class: "empty" }, text));
   }
 
@@ -67,10 +72,12 @@ export class Ring {
     // Spokes first: what flows from stage to stage lies over them.
     const ordered = [...edges].sort((a, b) => Number(b.spoke) - Number(a.spoke));
     const lines = ordered.map((edge) => this.#lines.get(edge.name));
-    picture.append(svg("path", { class: "track-line", d: plan.track || null }), ...lines.map((parts) => parts.group), ...lines.map((parts) => parts.label));
+    const track = svg("path", { class: "track-line", d: plan.track || null });
+    picture.append(track, ...lines.map((parts) => parts.group), ...lines.map((parts) => parts.label));
     this.#coordinator = new Coordinator(plan.middle);
     this.#cards = stages.map((stage, i) => new StageCard(plan.cards[i]));
-    const list = html("ul", { class: "cards", "aria-label": `The ring: ${count(stages.length, "stage")}` });
+    const name = `The ring: ${count(stages.length, "stage")}`;
+    const list = html("ul", { class: "cards", "aria-label": name });
     list.append(this.#coordinator.node, ...this.#cards.map((card) => card.node));
     const frame = html("div", { class: `ring ring-${plan.kind}` }, picture, list);
     frame.style.height = `${plan.height}px`;
@@ -82,13 +89,17 @@ export class Ring {
 export function merged(edges, n) {
   const drawn = new Map();
   for (let stage = 0; stage < n; stage++) {
-    drawn.set(`spoke ${stage}`, { name: `spoke ${stage}`, spoke: true, source: COORDINATOR, target: stage, down: 0, up: 0 });
+    const ends = { source: COORDINATOR, target: stage };
+    drawn.set(`spoke ${stage}`, { name: `spoke ${stage}`, spoke: true, ...ends, down: 0, up: 0 });
   }
   for (const edge of edges) {
     if (edge.source >= n || edge.target >= n || edge.source === edge.target) continue;
     if (edge.source === COORDINATOR) drawn.get(`spoke ${edge.target}`).down += edge.bytes_per_second;
     else if (edge.target === COORDINATOR) drawn.get(`spoke ${edge.source}`).up += edge.bytes_per_second;
-    else drawn.set(`edge ${edge.source} ${edge.target}`, { ...edge, name: `edge ${edge.source} ${edge.target}`, spoke: false });
+    else {
+      const name = `edge ${edge.source} ${edge.target}`;
+      drawn.set(name, { ...edge, name, spoke: false });
+    }
   }
   return [...drawn.values()];
 }
@@ -100,7 +111,8 @@ function line(plan, edge) {
   const mark = svg("path", { class: "head" });
   if (head) set(mark, { transform: `translate(${head.x} ${head.y}) rotate(${head.angle})` });
   const text = svg("text", { "text-anchor": label?.anchor });
-  const parts = Array.from({ length: label?.lines ?? 0 }, (_, i) => svg("tspan", { x: label.x, y: label.y + i * LINE }));
+  const lineAt = (_, i) => svg("tspan", { x: label.x, y: label.y + i * LINE });
+  const parts = Array.from({ length: label?.lines ?? 0 }, lineAt);
   text.append(...parts);
   const group = svg("g", { "data-edge": edge.name }, base, flow, head ? mark : null);
   return { group, base, flow, mark, label: text, words: parts };
@@ -109,7 +121,7 @@ function line(plan, edge) {
 function update(parts, edge) {
   const bytesPerSecond = edge.spoke ? edge.down + edge.up : edge.bytes_per_second;
   const width = thickness(bytesPerSecond);
-  const kind = edge.spoke ? "spoke" : edge.fell_back ? "hub" : edge.path === "hub" ? "plain-hub" : "direct";
+  const kind = kindOf(edge);
   const state = `edge edge-${kind}${bytesPerSecond > 0 ? " flowing" : ""}`;
   set(parts.group, { class: state, "data-bytes": Math.round(bytesPerSecond) });
   set(parts.base, { "stroke-width": width });
@@ -120,11 +132,18 @@ function update(parts, edge) {
   parts.words.forEach((part, i) => say(part, words[i]));
 }
 
+function kindOf(edge) {
+  if (edge.spoke) return "spoke";
+  if (edge.fell_back) return "hub";
+  return edge.path === "hub" ? "plain-hub" : "direct";
+}
+
 /** The shape says it too, not the colour alone: an arrow goes direct, a diamond stops at the hub. */
 function headShape(kind, width) {
   const size = 6 + width / 2;
   const hub = kind === "hub" || kind === "plain-hub";
-  return hub ? `M0 ${-size} L${size} 0 L0 ${size} L${-size} 0 Z` : `M${-size * 0.7} ${-size} L${size} 0 L${-size * 0.7} ${size} Z`;
+  if (hub) return `M0 ${-size} L${size} 0 L0 ${size} L${-size} 0 Z`;
+  return `M${-size * 0.7} ${-size} L${size} 0 L${-size * 0.7} ${size} Z`;
 }
 
 function spokeLabel(edge) {
