@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringline.api.choices import Wish
 from ringline.api.requests.grammar import GrammarSource
 from ringline.api.requests.sampling import GenerationFields, most_logprobs
-from ringline.api.requests.texts import Given, text_wishes, texts_of
+from ringline.api.requests.texts import Given, Text, text_wishes, texts_of
 
 __all__ = ["NativeBody"]
 
@@ -26,6 +26,14 @@ class NativeBody(GenerationFields, frozen=True, kw_only=True):
         """
         return most_logprobs(self.n_probs, "n_probs") or None
 
+    def prompts(self) -> list[Text]:
+        """The prompts.
+
+        Raises:
+            ApiError: there is none, or a list mixes tokens with texts.
+        """
+        return texts_of(self.prompt, "prompt")
+
     def grammar_source(self) -> GrammarSource | None:
         """The grammar that is wanted, or None."""
         return GrammarSource.of(grammar=self.grammar, schema=self.json_schema)
@@ -40,5 +48,4 @@ class NativeBody(GenerationFields, frozen=True, kw_only=True):
         Raises:
             ApiError, CallerError: which field is wrong.
         """
-        prompts = texts_of(self.prompt, "prompt")
-        return text_wishes(self, prompts, self.n_top, n_ctx=n_ctx, grammar=grammar)
+        return text_wishes(self, self.prompts(), self.n_top, n_ctx=n_ctx, grammar=grammar)

@@ -27,7 +27,11 @@ async def completion(request: Request) -> Response:
     engine = found.supervisor.engine
     source = body.grammar_source()
     grammar = await source.resolve(engine) if source else None
-    wishes = checked_wishes(lambda: body.wishes(engine.about.n_ctx, grammar))
+    wishes = checked_wishes(
+        lambda: body.wishes(engine.about.n_ctx, grammar),
+        count=len(body.prompts()) * body.n_choices,
+        room=found.options.room,
+    )
     answer = NativeAnswer(found.options.model_id, wishes, returns_tokens=bool(body.return_tokens))
     choices = await Choices.begin(engine, found.supervisor.mailbox, wishes)
     return await tell(request, choices, answer, count=len(wishes), stream=bool(body.stream))
