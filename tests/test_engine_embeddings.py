@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+import time
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
@@ -233,15 +233,44 @@ def test_an_engine_embeds_only_if_it_was_told_to(decoder):
             engine.embed(["x"])
 
 
-def test_what_waits_can_be_cancelled_and_the_queue_has_an_end(decoder):
+def test_what_waits_can_be_cancelled_and_makes_room_in_the_queue(decoder):
     with engine_over(decoder, queue=2) as engine:
-        long = [[5] * 512] * 32
-        running, waiting = engine.embed(long), deque()
-        with pytest.raises(BusyError, match="wait already"):
-            waiting.extend(engine.embed(long) for _ in range(8))
+        long = [[5] * 512] * 64
+        running = engine.embed(long)
+        waiting = [engine.embed(long), engine.embed(long)]
+        with pytest.raises(BusyError, match="ahead already"):
+            engine.embed(long)
         assert waiting.pop().cancel()
+        waiting.append(engine.embed(["x"]))
+        assert not running.done()
         assert len(running.result(SECONDS)) == len(long)
-        assert all(len(answer.result(SECONDS)) == len(long) for answer in waiting)
+        assert [len(answer.result(SECONDS)) for answer in waiting] == [len(long), 1]
+
+
+def test_without_a_queue_one_request_is_taken_at_a_time(decoder):
+    with engine_over(decoder, queue=0) as engine:
+        running = engine.embed([[5] * 512] * 64)
+        with pytest.raises(BusyError):
+            engine.embed(["x"])
+        running.result(SECONDS)
+        assert vectors(engine, ["x"])
+
+
+def test_what_is_being_computed_ends_when_nobody_wants_it_or_the_engine_closes(decoder):
+    endless = [[5] * 512] * 20000
+    with engine_over(decoder) as engine:
+        running = engine.embed(endless)
+        after = engine.embed(["x"])
+        while not running.running():
+            time.sleep(0.01)
+        assert not running.cancel()
+        with pytest.raises(EngineError, match="were cancelled"):
+            running.result(SECONDS)
+        assert after.result(SECONDS)
+        running, waiting = engine.embed(endless), engine.embed(["x"])
+    for answer in (running, waiting):
+        with pytest.raises(EngineError, match="closed"):
+            answer.result(0)
 
 
 def test_a_lost_node_ends_embeddings_and_the_engine_by_name(decoder, patience):

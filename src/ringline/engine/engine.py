@@ -210,8 +210,8 @@ class Engine:
             normalize: whether the vectors are brought to length 1.
 
         Returns:
-            One embedding for each input, in order; it can be cancelled until its turn comes, and
-            raises a RinglineError if a node fails.
+            One embedding for each input, in order; raises a RinglineError if a node fails. It may
+            be cancelled: what waits ends at once, what is computed after the texts under way.
 
         Raises:
             CallerError: an input cannot be used, or this engine does not embed.
