@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+import time
 from contextlib import ExitStack
 
 import numpy as np
@@ -110,6 +111,20 @@ def test_what_cannot_be_embedded_is_a_400_that_names_the_field(server, fields, p
     assert answer.error["param"] == param
     assert what in answer.error["message"]
     assert answer.error["type"] == "invalid_request_error"
+
+
+def test_embedded_tokens_are_counted(server):
+    def counted():
+        text = server.ask("/metrics").body.decode()
+        (line,) = [line for line in text.splitlines() if 'kind="embedded"' in line]
+        return float(line.split()[-1])
+
+    before = counted()
+    n_tokens = ask(server).json()["usage"]["total_tokens"]
+    deadline = time.monotonic() + patience(30)
+    while counted() != before + n_tokens:  # the engine is asked twice a second
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_the_models_own_dimensions_may_be_asked_for(server):

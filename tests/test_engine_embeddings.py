@@ -12,6 +12,7 @@ import pytest
 import make_model
 from make_model import ModelSpec
 from ringline import Ring
+from ringline.client.edge import Path
 from ringline.engine.embedder import EmbedderFacts
 from ringline.engine.embedding import EmbeddingOptions, normalized, packed
 from ringline.engine.engine import Engine
@@ -47,8 +48,10 @@ def endpoints():
 
 
 @contextmanager
-def engine_over(model, nodes=(), *, pooling=None, n_tokens=512, embeddings=True, **options):
-    with Ring(nodes) as ring:
+def engine_over(
+    model, nodes=(), *, pooling=None, n_tokens=512, embeddings=True, path=None, **options
+):
+    with Ring(nodes, path=path) as ring:
         placed = ring.place(model, n_threads=1, repack=False, tensor_split=[1.0] * len(nodes))
         chosen = EmbeddingOptions(pooling, n_tokens) if embeddings else None
         standard = {"parallel": 2, "n_ctx": 512}
@@ -181,7 +184,10 @@ def test_nobody_fetches_the_logits_of_an_embedding(decoder, endpoints, last):
     ("inputs", "what"),
     [
         (["fine", []], "input 2 is empty"),
-        ([[5] * 513], "input 1 has 513 tokens and at most 512 .*raise --embedding-tokens"),
+        (
+            [[5] * 513],
+            "input 1 is too large: it has 513 tokens and at most 512 .*raise --embedding-tokens",
+        ),
         ([[5, SPEC.vocab]], "not in the vocabulary of 2000"),
         ([[-1]], "not in the vocabulary"),
     ],
@@ -201,6 +207,23 @@ def test_an_encoder_reads_no_more_than_it_was_trained_for_and_writes_nothing(enc
             engine.embed([[5] * (CONTEXT + 1)])
         with pytest.raises(CallerError, match="reads texts and writes none"):
             engine.submit("Once upon a time")
+
+
+def test_an_encoder_is_not_taken_for_a_writer_by_generate(encoder):
+    with (
+        Ring() as ring,
+        ring.load(encoder, n_threads=1, repack=False) as loaded,
+        pytest.raises(CallerError, match="reads texts and writes none"),
+    ):
+        loaded.generate("Once upon a time")
+
+
+@pytest.mark.parametrize("path", [Path.HUB, Path.DIRECT, Path.RENDEZVOUS])
+def test_every_path_of_a_hidden_state_gives_the_same_vectors(decoder, endpoints, path):
+    with engine_over(decoder) as engine:
+        expected = vectors(engine, TEXTS)
+    with engine_over(decoder, endpoints[:2], path=path) as engine:
+        assert same(vectors(engine, TEXTS), expected)
 
 
 def test_an_engine_embeds_only_if_it_was_told_to(decoder):

@@ -47,7 +47,11 @@ class _Request:
 
 
 class Embedder:
-    """Starts its thread at once, which makes the context. Close it; any thread may ask."""
+    """Starts its thread at once, which makes the context. Close it; any thread may ask.
+
+    Attributes:
+        n_tokens: tokens embedded so far.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class Embedder:
             limit: most requests that wait; None: any number.
             failed: is told of an error after which nothing more can be embedded.
         """
+        self.n_tokens = 0
         self._open_context = open_context
         self._n_vocab = n_vocab
         self._advice = advice
@@ -162,8 +167,8 @@ class Embedder:
             raise CallerError(f"input {number} is empty: it needs at least one token")
         if len(text) > most:
             raise CallerError(
-                f"input {number} has {len(text)} tokens and at most {most} can be embedded at "
-                f"once: {self._advice}"
+                f"input {number} is too large: it has {len(text)} tokens and at most {most} can "
+                f"be embedded at once: {self._advice}"
             )
         if not 0 <= min(text) <= max(text) < self._n_vocab:
             raise CallerError(
@@ -204,6 +209,7 @@ class Embedder:
             _log.exception("embedding failed")
             self._give_up(request, EngineError(f"the engine failed inside ({error!r})"))
         else:
+            self.n_tokens += sum(embedding.n_tokens for embedding in embeddings)
             request.answer.set_result(embeddings)
 
     def _give_up(self, request: _Request, error: RinglineError) -> None:
