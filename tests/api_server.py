@@ -86,10 +86,12 @@ class ApiServer:
             with error:
                 return Answer(error.code, _lower(error.headers), error.read())
 
-    def wait_for(self, path: str, status: int, *, seconds: float = START_SECONDS) -> Answer:
+    def wait_for(
+        self, path: str, status: int, *, body: object = None, seconds: float = START_SECONDS
+    ) -> Answer:
         """Ask until that status comes; fails after a while, with the server's log."""
         deadline = time.monotonic() + patience(seconds)
-        while (answer := self.ask(path)).status != status:
+        while (answer := self.ask(path, body)).status != status:
             assert time.monotonic() < deadline, f"{path} is {answer}:\n{self.log()}"
             time.sleep(0.02)
         return answer

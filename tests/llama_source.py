@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -17,12 +18,16 @@ from ringline.settings import cache_folder
 __all__ = ["llama_source"]
 
 _PACKAGE = f"llama-cpp-python=={PACKAGE_VERSION}"
-#: in the source distribution, behind vendor/llama.cpp/: headers, and the test of the RPC server.
-_WANTED = re.compile(r"ggml/include/.+\.h|ggml/src/[^/]+\.h|tests/test-rpc-multi-server\..+")
+#: in the source distribution, behind vendor/llama.cpp/: headers, and the tests of both servers.
+_WANTED = re.compile(
+    r"ggml/include/.+\.h|ggml/src/[^/]+\.h|tests/test-rpc-multi-server\..+|tools/server/tests/.+"
+)
+#: one of them that an older checkout did not want.
+_NEWEST = "tools/server/tests"
 
 
 def llama_source() -> Path:
-    """The folder that holds `ggml/include`, `ggml/src` and `tests` of the pinned llama.cpp.
+    """The folder with `ggml/include`, `ggml/src`, `tests` and `tools/server/tests` of llama.cpp.
 
     Raises:
         RinglineError: the package index could not be reached.
@@ -30,7 +35,8 @@ def llama_source() -> Path:
     folder = cache_folder() / "sources" / f"llama-cpp-python-{PACKAGE_VERSION}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_name(folder.name + ".lock")):
-        if not folder.is_dir():
+        if not (folder / _NEWEST).is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
             _fetch(folder)
     return folder
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
+import socket
 import threading
+import time
 from contextlib import ExitStack
 
 import numpy as np
@@ -112,6 +115,22 @@ def test_what_cannot_be_embedded_is_a_400_that_names_the_field(server, fields, p
     assert answer.error["type"] == "invalid_request_error"
 
 
+def counted(server):
+    """Tokens embedded so far, of requests that were answered."""
+    text = server.ask("/metrics").body.decode()
+    (line,) = [line for line in text.splitlines() if 'kind="embedded"' in line]
+    return float(line.split()[-1])
+
+
+def test_embedded_tokens_are_counted(server):
+    before = counted(server)
+    n_tokens = ask(server).json()["usage"]["total_tokens"]
+    deadline = time.monotonic() + patience(30)
+    while counted(server) != before + n_tokens:  # the engine is asked twice a second
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_the_models_own_dimensions_may_be_asked_for(server):
     assert ask(server, dimensions=SPEC.embd).json() == ask(server).json()
 
@@ -130,6 +149,21 @@ def test_texts_are_written_beside(server):
     thread.join(patience(60))
     assert while_so.json()["choices"] == before.json()["choices"]
     assert answers == [vectors] * 4
+
+
+def test_a_client_that_goes_away_is_waited_for_no_longer(decoder):
+    """There is no queue: whoever comes next is told to come again as long as it is computed."""
+    with api_server(decoder, "-c", 512, "--parallel", 1, "--queue", 0, "--embeddings") as server:
+        port = int(server.url.rpartition(":")[2])
+        body = json.dumps({"input": [[5] * 512] * 2000}).encode()
+        head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(head.encode() + body)
+            server.wait_for("/v1/embeddings", 503, body={"input": "x"})
+        answer = server.wait_for("/v1/embeddings", 200, body={"input": "x"})
+        assert len(answer.json()["data"]) == 1
+        time.sleep(1.0)  # numbers may be half a second old
+        assert counted(server) < 512 * 2000
 
 
 def test_a_server_embeds_only_if_it_was_told_to(decoder):

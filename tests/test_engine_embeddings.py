@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+import time
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 import make_model
 from make_model import ModelSpec
 from ringline import Ring
+from ringline.client.edge import Path
 from ringline.engine.embedder import EmbedderFacts
 from ringline.engine.embedding import EmbeddingOptions, normalized, packed
 from ringline.engine.engine import Engine
@@ -47,8 +48,10 @@ def endpoints():
 
 
 @contextmanager
-def engine_over(model, nodes=(), *, pooling=None, n_tokens=512, embeddings=True, **options):
-    with Ring(nodes) as ring:
+def engine_over(
+    model, nodes=(), *, pooling=None, n_tokens=512, embeddings=True, path=None, **options
+):
+    with Ring(nodes, path=path) as ring:
         placed = ring.place(model, n_threads=1, repack=False, tensor_split=[1.0] * len(nodes))
         chosen = EmbeddingOptions(pooling, n_tokens) if embeddings else None
         standard = {"parallel": 2, "n_ctx": 512}
@@ -181,7 +184,10 @@ def test_nobody_fetches_the_logits_of_an_embedding(decoder, endpoints, last):
     ("inputs", "what"),
     [
         (["fine", []], "input 2 is empty"),
-        ([[5] * 513], "input 1 has 513 tokens and at most 512 .*raise --embedding-tokens"),
+        (
+            [[5] * 513],
+            "input 1 is too large: it has 513 tokens and at most 512 .*raise --embedding-tokens",
+        ),
         ([[5, SPEC.vocab]], "not in the vocabulary of 2000"),
         ([[-1]], "not in the vocabulary"),
     ],
@@ -203,6 +209,23 @@ def test_an_encoder_reads_no_more_than_it_was_trained_for_and_writes_nothing(enc
             engine.submit("Once upon a time")
 
 
+def test_an_encoder_is_not_taken_for_a_writer_by_generate(encoder):
+    with (
+        Ring() as ring,
+        ring.load(encoder, n_threads=1, repack=False) as loaded,
+        pytest.raises(CallerError, match="reads texts and writes none"),
+    ):
+        loaded.generate("Once upon a time")
+
+
+@pytest.mark.parametrize("path", [Path.HUB, Path.DIRECT, Path.RENDEZVOUS])
+def test_every_path_of_a_hidden_state_gives_the_same_vectors(decoder, endpoints, path):
+    with engine_over(decoder) as engine:
+        expected = vectors(engine, TEXTS)
+    with engine_over(decoder, endpoints[:2], path=path) as engine:
+        assert same(vectors(engine, TEXTS), expected)
+
+
 def test_an_engine_embeds_only_if_it_was_told_to(decoder):
     with engine_over(decoder, embeddings=False) as engine:
         assert engine.embedding is None
@@ -210,15 +233,44 @@ def test_an_engine_embeds_only_if_it_was_told_to(decoder):
             engine.embed(["x"])
 
 
-def test_what_waits_can_be_cancelled_and_the_queue_has_an_end(decoder):
+def test_what_waits_can_be_cancelled_and_makes_room_in_the_queue(decoder):
     with engine_over(decoder, queue=2) as engine:
-        long = [[5] * 512] * 32
-        running, waiting = engine.embed(long), deque()
-        with pytest.raises(BusyError, match="wait already"):
-            waiting.extend(engine.embed(long) for _ in range(8))
+        long = [[5] * 512] * 64
+        running = engine.embed(long)
+        waiting = [engine.embed(long), engine.embed(long)]
+        with pytest.raises(BusyError, match="ahead already"):
+            engine.embed(long)
         assert waiting.pop().cancel()
+        waiting.append(engine.embed(["x"]))
+        assert not running.done()
         assert len(running.result(SECONDS)) == len(long)
-        assert all(len(answer.result(SECONDS)) == len(long) for answer in waiting)
+        assert [len(answer.result(SECONDS)) for answer in waiting] == [len(long), 1]
+
+
+def test_without_a_queue_one_request_is_taken_at_a_time(decoder):
+    with engine_over(decoder, queue=0) as engine:
+        running = engine.embed([[5] * 512] * 64)
+        with pytest.raises(BusyError):
+            engine.embed(["x"])
+        running.result(SECONDS)
+        assert vectors(engine, ["x"])
+
+
+def test_what_is_being_computed_ends_when_nobody_wants_it_or_the_engine_closes(decoder):
+    endless = [[5] * 512] * 20000
+    with engine_over(decoder) as engine:
+        running = engine.embed(endless)
+        after = engine.embed(["x"])
+        while not running.running():
+            time.sleep(0.01)
+        assert not running.cancel()
+        with pytest.raises(EngineError, match="were cancelled"):
+            running.result(SECONDS)
+        assert after.result(SECONDS)
+        running, waiting = engine.embed(endless), engine.embed(["x"])
+    for answer in (running, waiting):
+        with pytest.raises(EngineError, match="closed"):
+            answer.result(0)
 
 
 def test_a_lost_node_ends_embeddings_and_the_engine_by_name(decoder, patience):

@@ -15,7 +15,7 @@ from ringline.api.auth import KeyCheck
 from ringline.api.metrics.http import Counting, HttpCounts
 from ringline.api.options import ApiOptions
 from ringline.api.page import router as page
-from ringline.api.routes import chat, completions, embeddings, models, status, tokens
+from ringline.api.routes import chat, completions, embeddings, models, native, status, tokens
 from ringline.api.served import Served, share
 from ringline.api.supervisor import Supervisor
 
@@ -55,7 +55,7 @@ def make_app(options: ApiOptions, watcher: Watcher) -> FastAPI:
         redirect_slashes=False,
     )
     errors.install(app)
-    rooms = (completions, chat, embeddings, models, tokens, status, prometheus, page)
+    rooms = (completions, chat, native, embeddings, models, tokens, status, prometheus, page)
     for room in rooms:
         app.include_router(room.router)
     if options.api_keys:

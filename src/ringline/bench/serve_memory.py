@@ -30,7 +30,7 @@ class MemoryLoad:
 
     requests: int = 10_000
     streams: int = 32
-    n_prompt: int = 4
+    n_prompt: int = 2
     n_predict: int = 2
 
 

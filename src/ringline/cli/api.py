@@ -16,6 +16,7 @@ from ringline.cli.ring_options import (
     Nodes,
     TensorSplit,
     Threads,
+    check_nodes,
     shares,
 )
 from ringline.cli.talk import say
@@ -202,8 +203,7 @@ def api(
 
 
 def _nodes(rpc: str, local_stages: int) -> tuple[str, ...]:
-    if rpc and local_stages:
-        raise CallerError("--rpc and --local-stages are two ways to get nodes: use one of them")
+    check_nodes(rpc, local_stages)
     return tuple(str(endpoint) for endpoint in parse_endpoints(rpc))
 
 

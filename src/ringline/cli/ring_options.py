@@ -24,6 +24,7 @@ __all__ = [
     "Seed",
     "TensorSplit",
     "Threads",
+    "check_nodes",
     "open_ring",
     "shares",
 ]
@@ -77,11 +78,20 @@ def open_ring(rpc: str, local_stages: int, threads: int | None, tls: tuple[str, 
         CallerError: both are given, or a file cannot be used.
         NetworkError, PeerError: a node cannot be used.
     """
-    if rpc and local_stages:
-        raise CallerError("--rpc and --local-stages are two ways to get nodes: use one of them")
+    check_nodes(rpc, local_stages)
     if local_stages:
         return Ring.local(local_stages, n_threads=threads)
     return Ring(parse_endpoints(rpc), tls=TlsFiles.chosen(*tls) if rpc else PLAIN)
+
+
+def check_nodes(rpc: str, local_stages: int) -> None:
+    """Nodes come from one of two flags.
+
+    Raises:
+        CallerError: both are given.
+    """
+    if rpc and local_stages:
+        raise CallerError("--rpc and --local-stages are two ways to get nodes: use one of them")
 
 
 def shares(text: str, n_devices: int) -> list[float]:

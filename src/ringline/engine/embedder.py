@@ -8,8 +8,8 @@ depend on its neighbours, and the same request has to give the same numbers.
 from __future__ import annotations
 
 import logging
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -39,15 +39,29 @@ class EmbedderFacts:
     width: int
 
 
+class _Answer(Future[list[Embedding]]):
+    """An answer that may be given up while it is computed: it fails after the run under way."""
+
+    unwanted = False
+
+    def cancel(self) -> bool:
+        self.unwanted = True
+        return super().cancel()
+
+
 @dataclass(slots=True)
 class _Request:
     texts: list[Tokens]
     normalize: bool
-    answer: Future[list[Embedding]] = field(default_factory=Future)
+    answer: _Answer = field(default_factory=_Answer)
 
 
 class Embedder:
-    """Starts its thread at once, which makes the context. Close it; any thread may ask."""
+    """Starts its thread at once, which makes the context. Close it; any thread may ask.
+
+    Attributes:
+        n_tokens: tokens embedded so far.
+    """
 
     def __init__(
         self,
@@ -67,15 +81,17 @@ class Embedder:
             limit: most requests that wait; None: any number.
             failed: is told of an error after which nothing more can be embedded.
         """
+        self.n_tokens = 0
         self._open_context = open_context
         self._n_vocab = n_vocab
         self._advice = advice
         self._limit = limit
         self._failed = failed
-        # Guards _cause and the order of _requests: None comes last, behind it there is nothing.
-        self._lock = threading.Lock()
+        # Guards the three below. The thread sleeps on it; it is never held across a decode.
+        self._changed = threading.Condition()
         self._cause: RinglineError | None = None
-        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._waiting: deque[_Request] = deque()
+        self._busy = False
         self._facts: Future[EmbedderFacts] = Future()
         self._thread = threading.Thread(target=self._run, name="embedder", daemon=True)
         self._thread.start()
@@ -130,7 +146,10 @@ class Embedder:
         return self._facts.result()
 
     def submit(self, texts: Sequence[Sequence[int]], *, normalize: bool) -> Future[list[Embedding]]:
-        """Ask for the vectors of some texts; the future can be cancelled until their turn comes.
+        """Ask for the vectors of some texts.
+
+        Whoever cancels the future is no longer waited for: it ends at once while it waits, and with
+        an EngineError after the run of texts under way.
 
         Args:
             texts: tokens of each.
@@ -143,12 +162,15 @@ class Embedder:
         request = _Request([tuple(text) for text in texts], normalize)
         for number, text in enumerate(request.texts, start=1):
             self._check(number, text)
-        with self._lock:
+        with self._changed:
             if self._cause is not None:
                 raise self._cause
-            if self._limit is not None and self._requests.qsize() >= self._limit:
-                raise BusyError(f"{self._limit} requests for embeddings wait already: try later")
-            self._requests.put(request)
+            self._waiting = deque(one for one in self._waiting if not one.answer.cancelled())
+            ahead = len(self._waiting) + self._busy
+            if self._limit is not None and ahead > self._limit:
+                raise BusyError(f"{ahead} requests for embeddings are ahead already: try later")
+            self._waiting.append(request)
+            self._changed.notify()
         return request.answer
 
     def close(self, cause: RinglineError) -> None:
@@ -162,8 +184,8 @@ class Embedder:
             raise CallerError(f"input {number} is empty: it needs at least one token")
         if len(text) > most:
             raise CallerError(
-                f"input {number} has {len(text)} tokens and at most {most} can be embedded at "
-                f"once: {self._advice}"
+                f"input {number} is too large: it has {len(text)} tokens and at most {most} can "
+                f"be embedded at once: {self._advice}"
             )
         if not 0 <= min(text) <= max(text) < self._n_vocab:
             raise CallerError(
@@ -171,10 +193,25 @@ class Embedder:
             )
 
     def _stop(self, cause: RinglineError) -> None:
-        with self._lock:
-            if self._cause is None:
-                self._cause = cause
-                self._requests.put(None)
+        with self._changed:
+            self._cause = self._cause or cause
+            waiting, self._waiting = self._waiting, deque()
+            self._changed.notify()
+        for request in waiting:
+            if request.answer.set_running_or_notify_cancel():
+                request.answer.set_exception(cause)
+
+    def _next(self) -> _Request | None:
+        """Wait for a request that somebody still waits for; None: there will be no more."""
+        with self._changed:
+            while self._cause is None:
+                while self._waiting:
+                    request = self._waiting.popleft()
+                    if request.answer.set_running_or_notify_cancel():
+                        self._busy = True
+                        return request
+                self._changed.wait()
+            return None
 
     def _run(self) -> None:
         try:
@@ -185,46 +222,63 @@ class Embedder:
         with context:
             self._facts.set_result(EmbedderFacts(context.n_batch, context.model.n_embd_out))
             batch = Batch(context.n_batch)
-            while (request := self._requests.get()) is not None:
+            while (request := self._next()) is not None:
                 self._serve(context, batch, request)
 
     def _serve(self, context: RingContext, batch: Batch, request: _Request) -> None:
-        if self._cause is not None:
-            request.answer.set_exception(self._cause)
-            return
-        if not request.answer.set_running_or_notify_cancel():
-            return
         try:
-            embeddings = _embed(context, batch, request)
+            embeddings = self._embed(context, batch, request)
+        except _GivenUp as error:
+            self._finish(request, error.cause)
         except CallerError as error:
-            request.answer.set_exception(error)
+            self._finish(request, error)
         except RinglineError as error:
             self._give_up(request, error)
         except Exception as error:  # a bug of ours: nobody may wait for ever because of it
             _log.exception("embedding failed")
             self._give_up(request, EngineError(f"the engine failed inside ({error!r})"))
         else:
-            request.answer.set_result(embeddings)
+            self.n_tokens += sum(embedding.n_tokens for embedding in embeddings)
+            self._finish(request, embeddings)
 
     def _give_up(self, request: _Request, error: RinglineError) -> None:
         self._stop(error)
         self._failed(error)
-        request.answer.set_exception(error)
+        self._finish(request, error)
+
+    def _finish(self, request: _Request, end: list[Embedding] | RinglineError) -> None:
+        """Tell the end of a request; whoever hears of it finds room for another one."""
+        with self._changed:
+            self._busy = False
+        if isinstance(end, RinglineError):
+            request.answer.set_exception(end)
+        else:
+            request.answer.set_result(end)
+
+    def _embed(self, context: RingContext, batch: Batch, request: _Request) -> list[Embedding]:
+        """Read all texts of a request, run by run.
+
+        Raises:
+            _GivenUp: nobody waits for them, or they may not go on. RinglineError: a node or the
+                library failed.
+        """
+        found: list[Embedding] = []
+        lengths = [len(text) for text in request.texts]
+        for run in packed(lengths, n_tokens=context.n_batch, n_texts=context.n_seq_max):
+            if self._cause is not None or request.answer.unwanted:
+                raise _GivenUp(self._cause or EngineError("these embeddings were cancelled"))
+            batch.clear()
+            for sequence, index in enumerate(run):
+                batch.add_run(request.texts[index], 0, sequence, all_rows=True)
+            for index, vector in zip(run, context.embed(batch, len(run)), strict=True):
+                values = normalized(vector) if request.normalize else vector
+                found.append(Embedding(values.astype("<f4").tobytes(), lengths[index]))
+        return found
 
 
-def _embed(context: RingContext, batch: Batch, request: _Request) -> list[Embedding]:
-    """Read all texts of a request, run by run.
+class _GivenUp(Exception):
+    """A request that is not finished."""
 
-    Raises:
-        RinglineError: a node or the library failed.
-    """
-    found: list[Embedding] = []
-    lengths = [len(text) for text in request.texts]
-    for run in packed(lengths, n_tokens=context.n_batch, n_texts=context.n_seq_max):
-        batch.clear()
-        for sequence, index in enumerate(run):
-            batch.add_run(request.texts[index], 0, sequence, all_rows=True)
-        for index, vector in zip(run, context.embed(batch, len(run)), strict=True):
-            values = normalized(vector) if request.normalize else vector
-            found.append(Embedding(values.astype("<f4").tobytes(), lengths[index]))
-    return found
+    def __init__(self, cause: RinglineError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause

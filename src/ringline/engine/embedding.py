@@ -22,6 +22,7 @@ __all__ = [
     "normalized",
     "packed",
     "with_embeddings",
+    "writes_none",
 ]
 
 #: of one text. A context that embeds computes a row of logits for each of its tokens, which nobody
@@ -63,6 +64,13 @@ class Embedding:
     def vector(self) -> NDArray[np.float32]:
         """The numbers, [n_embd_out] f32; not to be written to."""
         return np.frombuffer(self.data, "<f4")
+
+
+def writes_none(name: str) -> CallerError:
+    """Why an encoder continues no text; it would answer with numbers that are no logits."""
+    return CallerError(
+        f"{name} reads texts and writes none: ask it for embeddings (ringline api, /v1/embeddings)"
+    )
 
 
 def with_embeddings(n_ctx: int, options: EmbeddingOptions | None) -> int:

@@ -22,7 +22,7 @@ from typing import Final, Self
 from ringline.engine.capacity import Capacity
 from ringline.engine.desk import Desk
 from ringline.engine.embedder import Embedder
-from ringline.engine.embedding import Embedding, EmbeddingOptions, with_embeddings
+from ringline.engine.embedding import Embedding, EmbeddingOptions, with_embeddings, writes_none
 from ringline.engine.events import Sink
 from ringline.engine.group import Group, GroupFacts
 from ringline.engine.job import Job, Request
@@ -183,9 +183,7 @@ class Engine:
             RinglineError: as submit().
         """
         if not self.writes:
-            raise CallerError(
-                f"{self.model.path.name} reads texts and writes none: ask it for embeddings"
-            )
+            raise writes_none(self.model.path.name)
         tokens = (
             self.model.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else prompt
         )
@@ -212,8 +210,8 @@ class Engine:
             normalize: whether the vectors are brought to length 1.
 
         Returns:
-            One embedding for each input, in order; it can be cancelled until its turn comes, and
-            raises a RinglineError if a node fails.
+            One embedding for each input, in order; raises a RinglineError if a node fails. It may
+            be cancelled: what waits ends at once, what is computed after the texts under way.
 
         Raises:
             CallerError: an input cannot be used, or this engine does not embed.
@@ -252,6 +250,7 @@ class Engine:
             stages=self._gauge.stages(self._desk.cause),
             edges=self._gauge.edges(),
             errors=self._gauge.errors() | metrics.errors,
+            embedded_tokens=self._embedder.n_tokens if self._embedder else 0,
         )
 
     @property

@@ -150,6 +150,7 @@ class EngineMetrics:
         kv_total_tokens: what all caches can hold.
         stages, edges: of the ring, see ring_metrics.
         errors: how often what happened, by node ("coordinator": none is to blame) and class.
+        embedded_tokens: tokens of texts that were embedded.
     """
 
     uptime: float
@@ -171,6 +172,7 @@ class EngineMetrics:
     stages: list[StageMetrics] = field(default_factory=list)
     edges: list[EdgeMetrics] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
+    embedded_tokens: int = 0
 
     @property
     def busy_share(self) -> list[float]:

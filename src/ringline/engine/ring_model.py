@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ringline.client.counters import Window
 from ringline.client.ring import RemoteDevices
+from ringline.engine.embedding import writes_none
 from ringline.engine.generation import Generation, PromptProgress
 from ringline.engine.placement import Stage
 from ringline.engine.ring_context import RingContext
@@ -156,9 +157,11 @@ class RingModel:
             special: whether control tokens are shown in the text.
 
         Raises:
-            CallerError: the prompt is empty or does not fit. While iterating also NetworkError and
-                PeerError: a node failed.
+            CallerError: the prompt is empty or does not fit, or the model is an encoder. While
+                iterating also NetworkError and PeerError: a node failed.
         """
+        if not self.context.has_memory:
+            raise writes_none(self.model.path.name)
         tokens = self.model.tokenize(prompt, parse_special=True)
         return Generation(
             self.context,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ringline.api.answers.head import Head, event
+from ringline.api.answers.head import DONE, Head, event
 from ringline.api.answers.logprobs import ChatLogprobs
 from ringline.api.answers.usage import FINISH, timings, usage
 from ringline.api.tools.reader import CallArguments, CallBegin, Said, Spoken, ToolReader
@@ -20,6 +20,8 @@ _FIRST = b'{"role":"assistant","content":null}'
 
 class ChatAnswer:
     """Makes the answer of one request from what its jobs tell."""
+
+    closing = DONE
 
     def __init__(
         self,

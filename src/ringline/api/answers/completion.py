@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ringline.api.answers.head import Head, event
+from ringline.api.answers.head import DONE, Head, event
 from ringline.api.answers.logprobs import CompletionLogprobs
 from ringline.api.answers.usage import FINISH, timings, usage
 from ringline.engine.events import Outcome, Piece
@@ -18,6 +18,8 @@ _encode = msgspec.json.Encoder().encode
 
 class CompletionAnswer:
     """Makes the answer of one request from what its jobs tell."""
+
+    closing = DONE
 
     def __init__(
         self, head: Head, *, n_choices: int, wants_logprobs: bool, wants_usage: bool

@@ -16,7 +16,6 @@ from sse_starlette.sse import SendTimeoutError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ringline.api.answers.head import DONE
 from ringline.api.choices import Choices
 from ringline.api.errors import ApiError
 from ringline.api.served import served
@@ -37,7 +36,13 @@ GONE: Final = 499
 
 
 class Answer(Protocol):
-    """Turns what jobs tell into what the client reads."""
+    """Turns what jobs tell into what the client reads.
+
+    Attributes:
+        closing: the last event of a stream, the same for all.
+    """
+
+    closing: bytes
 
     def begin(self, count: int) -> bytes:
         """The events before any text, for so many choices."""
@@ -122,7 +127,8 @@ async def _events(
         _note(request, error)
         yield b"data: " + error.body() + b"\n\n"
         return
-    yield answer.last(outcomes) + DONE
+    if rest := answer.last(outcomes) + answer.closing:
+        yield rest
 
 
 def _note(request: Request, error: ApiError) -> None:

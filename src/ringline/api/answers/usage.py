@@ -51,6 +51,7 @@ def timings(outcomes: Mapping[int, Outcome]) -> dict[str, float]:
         "cache_n": outcome.n_reused,
         "prompt_n": n_new,
         "prompt_ms": 1000 * prompt,
+        "prompt_per_token_ms": 1000 * prompt / n_new if n_new else 0.0,
         "prompt_per_second": n_new / prompt if prompt else 0.0,
         "predicted_n": n_done,
         "predicted_ms": 1000 * predicted,

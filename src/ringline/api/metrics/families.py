@@ -35,12 +35,13 @@ def engine_families(metrics: EngineMetrics) -> Iterator[Metric]:
     yield from _requests(metrics)
     yield _counter(
         "ringline_engine_tokens",
-        "Tokens: of prompts decoded, of prompts found in a cache, and generated.",
+        "Tokens: of prompts decoded, of prompts found in a cache, generated, and embedded.",
         "kind",
         {
             "prompt": metrics.prompt_tokens,
             "reused": metrics.reused_tokens,
             "generated": metrics.generated_tokens,
+            "embedded": metrics.embedded_tokens,
         },
     )
     yield _histogram(

@@ -6,8 +6,7 @@ from ringline.api.choices import Wish
 from ringline.api.errors import bad_request
 from ringline.api.requests.grammar import GrammarSource
 from ringline.api.requests.sampling import GenerationFields, most_logprobs
-from ringline.api.requests.texts import Given, Text, texts_of
-from ringline.engine.job import Request
+from ringline.api.requests.texts import Given, Text, text_wishes, texts_of
 
 __all__ = ["CompletionBody"]
 
@@ -58,16 +57,4 @@ class CompletionBody(GenerationFields, frozen=True, kw_only=True):
         """
         self.check()
         n_top = most_logprobs(self.logprobs, "logprobs")
-        return [
-            Wish(
-                prompt,
-                Request(
-                    self.limit(),
-                    self.sampling(n_ctx, grammar, choice=choice),
-                    self.stops,
-                    n_top,
-                ),
-            )
-            for prompt in self.prompts()
-            for choice in range(self.n_choices)
-        ]
+        return text_wishes(self, self.prompts(), n_top, n_ctx=n_ctx, grammar=grammar)

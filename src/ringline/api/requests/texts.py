@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from ringline.api.errors import bad_request
+from collections.abc import Sequence
 
-__all__ = ["Given", "Text", "texts_of"]
+from ringline.api.choices import Wish
+from ringline.api.errors import bad_request
+from ringline.api.requests.sampling import GenerationFields
+from ringline.engine.job import Request
+
+__all__ = ["Given", "Text", "text_wishes", "texts_of"]
 
 #: a text, or tokens.
 Text = str | tuple[int, ...]
@@ -33,3 +38,38 @@ def texts_of(given: Given, field: str) -> list[Text]:
             field,
         )
     return texts or [tuple(tokens)]
+
+
+def text_wishes(
+    fields: GenerationFields,
+    prompts: Sequence[Text],
+    n_top: int | None,
+    *,
+    n_ctx: int,
+    grammar: str | None,
+) -> list[Wish]:
+    """What the engine is asked: the choices of the first prompt, then those of the next one.
+
+    Args:
+        fields: of the request.
+        prompts: what is continued.
+        n_top: how many of the likeliest tokens are named with each; None: no logprobs.
+        n_ctx: tokens of context of a request.
+        grammar: that all texts keep to.
+
+    Raises:
+        ApiError, CallerError: which field is wrong.
+    """
+    return [
+        Wish(
+            prompt,
+            Request(
+                fields.limit(),
+                fields.sampling(n_ctx, grammar, choice=choice),
+                fields.stops,
+                n_top,
+            ),
+        )
+        for prompt in prompts
+        for choice in range(fields.n_choices)
+    ]

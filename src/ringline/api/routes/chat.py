@@ -23,6 +23,7 @@ router = APIRouter()
 
 @router.post("/v1/chat/completions")
 @router.post("/chat/completions")
+@router.post("/chat/completions")
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation."""
     body = await read_body(request, ChatBody)

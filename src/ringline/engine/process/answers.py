@@ -93,7 +93,7 @@ class Answers:
             self._thread.submit(self._tell, question)
 
     def cancel(self, question: int) -> None:
-        """Nobody wants these embeddings any more; without use where they are being computed."""
+        """Nobody wants these embeddings any more: they fail, at the latest after a run."""
         future = self._forget(question)
         if future is not None:
             future.cancel()

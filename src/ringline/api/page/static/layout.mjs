@@ -22,8 +22,9 @@ const WIDEST_CARD = 520;
  * A plan of the picture.
  *
  * kind: "ring" or "column"; width, height; middle, cards: boxes {x, y, width, height}, x and y of
- * the upper left corner; track: the closed line under a ring; path(source, target): how an edge runs, as {d, label, head}, where label is
- * {x, y, anchor, lines} and head {x, y, angle in degrees}, or null.
+ * the upper left corner; track: the closed line under a ring; path(source, target): how an edge runs,
+ * as {d, label, head}, where label is {x, y, anchor, lines} and head {x, y, angle in degrees}, or null.
+ * An end that is not among the cards is the coordinator.
  */
 export function layout(width, count) {
   if (!(width >= NARROWEST[count])) return column(width, count);
@@ -81,7 +82,9 @@ function beside(top, centre, count) {
   const below = top.y < centre.y ? 27 : -17;
   if (flat) return { x: top.x, y: top.y + below, anchor: "middle", lines: 1 };
   const right = top.x > centre.x;
-  return { x: top.x + (right ? -18 : 18), y: top.y - 3, anchor: right ? "end" : "start", lines: 2 };
+  // The lower arcs run towards the label from below.
+  const y = top.y - (top.y > centre.y ? 17 : 3);
+  return { x: top.x + (right ? -18 : 18), y, anchor: right ? "end" : "start", lines: 2 };
 }
 
 /** From the coordinator to a stage, with both directions' rates where there is room for them. */
