@@ -21,6 +21,7 @@ from tests.api_server import READY, api_server, events
 from tests.peers.process_tree import children, watched
 from tests.peers.processes import patience, ringline_node
 from tests.rings import open_peers
+from tests.scraping import scrape
 
 SECONDS = 60.0
 #: two slots of 16,384 tokens.
@@ -186,6 +187,10 @@ def test_a_killed_node_is_named(small):
         # Without the node no engine can be made: the server stays, and says why.
         lost = server.ask("/v1/completions", ENDLESS)
         assert lost.status == 503
+        # The engine's counters are gone with it; the server's stay.
+        samples, name = scrape(f"{server.url}/metrics"), "ringline_api_engine_losses_total"
+        lost_by = {dict(labels)["node"] for (found, labels) in samples if found == name}
+        assert lost_by == {endpoints[1]}
 
 
 def test_a_node_that_dies_while_nobody_asks_is_seen(small):

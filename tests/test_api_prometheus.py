@@ -33,6 +33,7 @@ def samples_of(text):
 
 def shown(engine=None, **fields):
     facts = {"http": HttpCounts(), "model": "m", "created": 1.0, "ready": True, "restarts": 2}
+    facts["losses"] = {("h1:1", "NetworkError"): 3}
     return samples_of(generate_latest(ServerMetrics(engine=engine, **{**facts, **fields})).decode())
 
 
@@ -132,6 +133,8 @@ def test_without_an_engine_the_server_speaks_for_itself_alone():
     assert {name.split("_")[1] for name, _ in samples} == {"api"}
     assert value(samples, "ringline_api_engine_up") == 0
     assert value(samples, "ringline_api_engine_restarts_total") == 2
+    lost = {"node": "h1:1", "cause": "NetworkError"}
+    assert value(samples, "ringline_api_engine_losses_total", **lost) == 3
     labels = {"route": "/health", "method": "GET", "status": "503"}
     assert value(samples, "ringline_api_requests_total", **labels) == 2
 

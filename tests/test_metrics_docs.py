@@ -71,7 +71,7 @@ def test_what_has_no_sample_in_a_healthy_ring_is_the_errors_alone(pages):
         for family in text_string_to_metric_families(text)
         if not family.samples
     }
-    assert empty == {"ringline_engine_errors"}
+    assert empty == {"ringline_engine_errors", "ringline_api_engine_losses"}
 
 
 def test_names_follow_the_conventions(pages):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
@@ -34,6 +34,7 @@ async def metrics(request: Request) -> Response:
         created=found.created,
         ready=supervisor.state.condition is Condition.READY,
         restarts=max(0, supervisor.restarts),
+        losses=supervisor.losses,
         engine=await supervisor.metrics(),
     )
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -50,6 +51,7 @@ class ServerMetrics(Collector):
         created: when the server began, seconds since 1970.
         ready: whether the engine answers requests.
         restarts: engines that were started after the first.
+        losses: engines that were lost, by node and kind of error.
         engine: its numbers; None: there is none, or it does not answer.
     """
 
@@ -58,6 +60,7 @@ class ServerMetrics(Collector):
     created: float
     ready: bool
     restarts: int
+    losses: Mapping[tuple[str, str], int]
     engine: EngineMetrics | None
 
     def collect(self) -> Iterator[Metric]:
@@ -77,6 +80,14 @@ class ServerMetrics(Collector):
         yield CounterMetricFamily(
             "ringline_api_engine_restarts", "Engines started after the first.", self.restarts
         )
+        losses = CounterMetricFamily(
+            "ringline_api_engine_losses",
+            "Engines that were lost or could not be started, by node and kind of error.",
+            labels=["node", "cause"],
+        )
+        for labels, count in sorted(self.losses.items()):
+            losses.add_metric(labels, count)
+        yield losses
         if self.engine is not None:
             yield from engine_families(self.engine)
             yield from stage_families(self.engine.stages)

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from typing import Final
 
@@ -18,7 +18,7 @@ from ringline.api.errors import unavailable
 from ringline.api.mailbox import Mailbox
 from ringline.api.state import Condition, EngineState, LogEntry
 from ringline.api.watch import asked_metrics, trouble_of
-from ringline.engine.metrics import EngineMetrics
+from ringline.engine.metrics import EngineMetrics, blame
 from ringline.engine.process.client import EngineProcess
 from ringline.engine.process.messages import About, EngineSpec
 from ringline.errors import EngineError, RemoteError, RinglineError
@@ -49,6 +49,7 @@ class Supervisor:
         ready: set while the engine is ready.
         mailbox: brings the events of jobs to the loop.
         restarts: engines that were started after the first.
+        losses: engines that were lost, or could not be started, by node and kind of error.
     """
 
     def __init__(self, spec: EngineSpec, *, hang: float) -> None:
@@ -65,6 +66,7 @@ class Supervisor:
         self.ready = asyncio.Event()
         self.mailbox = Mailbox(asyncio.get_running_loop())
         self.restarts = -1
+        self.losses: Counter[tuple[str, str]] = Counter()
         self._spec, self._hang = spec, hang
         self._engine: EngineProcess | None = None
         self._starting_pid = 0
@@ -107,6 +109,7 @@ class Supervisor:
                 return
             if time.monotonic() - began > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE
+            self.losses[blame(cause)] += 1
             self._enter(EngineState(Condition.LOST, str(cause)), level="error")
             await self._drop(cause)
             with suppress(TimeoutError):

@@ -180,6 +180,12 @@ class EngineMetrics:
         return [group.busy_seconds / self.uptime if self.uptime else 0.0 for group in self.groups]
 
 
+def blame(error: RinglineError) -> tuple[str, str]:
+    """Where an error is counted: the node it came from, or "coordinator", and its class."""
+    peer = error.peer if isinstance(error, RemoteError) else ""
+    return peer or "coordinator", type(error).__name__
+
+
 @dataclass(slots=True)
 class Meter:
     """Counts. Not for two threads at once: the engine's lock guards it."""
@@ -221,8 +227,7 @@ class Meter:
 
     def engine_ends(self, cause: RinglineError) -> None:
         """A step failed, and with it the engine."""
-        peer = cause.peer if isinstance(cause, RemoteError) else ""
-        key = f"{peer or 'coordinator'} {type(cause).__name__}"
+        key = " ".join(blame(cause))
         self.errors[key] = self.errors.get(key, 0) + 1
 
     def look(
