@@ -13,6 +13,7 @@ import uvicorn
 from sse_starlette.sse import AppStatus
 
 from ringline.api.app import make_app
+from ringline.api.connections import PatientProtocol
 from ringline.api.options import ApiOptions
 from ringline.api.supervisor import Supervisor
 from ringline.errors import CallerError
@@ -57,6 +58,7 @@ class _Server(uvicorn.Server):
         self._task: asyncio.Task[None] | None = None
         config = uvicorn.Config(
             make_app(options, self._watch),
+            http=PatientProtocol,
             lifespan="on",
             ws="none",
             log_config=None,
