@@ -7,13 +7,10 @@ tokens came is worked out from the times that it reports. Seconds.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import http.client
 import json
 import os
-import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ringline.bench.calls import Calls
 from ringline.bench.cpu import machine_seconds, tree_seconds
 from ringline.bench.programs import HOST, accepts, free_port, healthy, running
 from ringline.bench.streams import Figures, Load, Request, run_streams
@@ -30,8 +28,6 @@ __all__ = ["Binaries", "LlamaServer", "answer_times", "measure_llama_server"]
 
 _STAGES: Final = 2
 _START_SECONDS: Final = 120.0
-#: for one answer.
-_PATIENCE: Final = 600.0
 _ROUND: Final = 256
 
 
@@ -86,13 +82,9 @@ class LlamaServer:
         Raises:
             NetworkError, PeerError: it does not say.
         """
-        self._port = port
         models = _get(port, "/v1/models")
         self.n_vocab = int(models["data"][0]["meta"]["n_vocab"])
-        # Guards _open and _stopped.
-        self._lock = threading.Lock()
-        self._open: set[http.client.HTTPConnection] = set()
-        self._stopped = False
+        self._calls = Calls(port)
 
     def ask(self, prompt: Sequence[int], n_predict: int, request: Request) -> bool:
         """Ask for a completion and wait for it; as Service.ask."""
@@ -103,36 +95,19 @@ class LlamaServer:
             "temperature": 0.0,
             "cache_prompt": False,
         }
-        connection = http.client.HTTPConnection(HOST, self._port, timeout=_PATIENCE)
-        with self._lock:
-            if self._stopped:
-                return False
-            self._open.add(connection)
-        try:
-            answer = _post(connection, body)
-            request.tokens = answer_times(answer, n_predict, time.monotonic())
-        except (OSError, http.client.HTTPException) as error:
-            if self._is_stopped():
-                return False
-            raise NetworkError(str(error), peer=f"{HOST}:{self._port}") from error
-        finally:
-            with self._lock:
-                self._open.discard(connection)
-            connection.close()
-        return True
 
-    def _is_stopped(self) -> bool:
-        with self._lock:
-            return self._stopped
+        def exchange(connection: http.client.HTTPConnection) -> list[float]:
+            return answer_times(_post(connection, body), n_predict, time.monotonic())
+
+        tokens = self._calls.make(exchange)
+        if tokens is None:
+            return False
+        request.tokens = tokens
+        return True
 
     def stop(self) -> None:
         """Hang up; as Service.stop."""
-        with self._lock:
-            self._stopped = True
-            for connection in self._open:
-                if connection.sock is not None:
-                    with contextlib.suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+        self._calls.hang_up()
 
 
 def answer_times(answer: dict[str, Any], n_predict: int, ended: float) -> list[float]:

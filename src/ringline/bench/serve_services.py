@@ -6,18 +6,17 @@ token as a server-sent event. Seconds.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import math
 import re
-import socket
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from ringline.bench.calls import Calls
 from ringline.bench.programs import HOST
 from ringline.bench.streams import Request as Asked
 from ringline.engine.events import Event, Failure, Outcome, Piece
@@ -77,7 +76,8 @@ class BareService:
             self._jobs.add(job)
             if self._stopped:
                 job.cancel()
-        ended.wait()
+        if not ended.wait(_PATIENCE):
+            raise EngineError(f"no end of a request within {_PATIENCE:g} s")
         with self._lock:
             self._jobs.discard(job)
             if self._stopped:
@@ -103,34 +103,21 @@ class ApiService:
 
     def __init__(self, port: int, n_vocab: int, ends: Sequence[int]) -> None:
         self.n_vocab = n_vocab
-        self._port = port
         self._bias = [[token, False] for token in ends]
-        # Guards _open and _stopped.
-        self._lock = threading.Lock()
-        self._open: set[http.client.HTTPConnection] = set()
-        self._stopped = False
+        self._calls = Calls(port)
 
     def ask(self, prompt: Sequence[int], n_predict: int, request: Asked) -> bool:
         """Ask for a stream and read it to its end; as Service.ask."""
-        connection = http.client.HTTPConnection(HOST, self._port, timeout=_PATIENCE)
-        with self._lock:
-            if self._stopped:
-                return False
-            self._open.add(connection)
-        try:
-            events, last = self._read(connection, self._body(prompt, n_predict))
-        except (OSError, http.client.HTTPException) as error:
-            if self._is_stopped():
-                return False
-            raise NetworkError(str(error), peer=f"{HOST}:{self._port}") from error
-        finally:
-            with self._lock:
-                self._open.discard(connection)
-            connection.close()
-        if self._is_stopped():
+        body = self._body(prompt, n_predict)
+        answer = self._calls.make(lambda connection: _read(connection, body))
+        if answer is None:
             return False
-        request.tokens = token_times(events, last, n_predict)
+        request.tokens = token_times(*answer, n_predict)
         return True
+
+    def stop(self) -> None:
+        """Hang up, which frees the slots; as Service.stop."""
+        self._calls.hang_up()
 
     def _body(self, prompt: Sequence[int], n_predict: int) -> bytes:
         body = {
@@ -143,37 +130,23 @@ class ApiService:
         }
         return json.dumps(body).encode()
 
-    def _read(
-        self, connection: http.client.HTTPConnection, body: bytes
-    ) -> tuple[list[float], bytes]:
-        """When each event came, and the JSON of the last one. Reads as little as a client can."""
-        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        if response.status != http.client.OK:
-            raise PeerError(f"the API answered {response.status}: {response.read()[:200]!r}")
-        events: list[float] = []
-        last, rest = b"", b""
-        while piece := response.read1(_PIECE):
-            now = time.monotonic()
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                if line.startswith(b"data: {"):
-                    events.append(now)
-                    last = line
-        return events, last.removeprefix(b"data: ")
 
-    def _is_stopped(self) -> bool:
-        with self._lock:
-            return self._stopped
-
-    def stop(self) -> None:
-        """Hang up, which frees the slots; as Service.stop."""
-        with self._lock:
-            self._stopped = True
-            for connection in self._open:
-                if connection.sock is not None:
-                    with contextlib.suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+def _read(connection: http.client.HTTPConnection, body: bytes) -> tuple[list[float], bytes]:
+    """When each event came, and the JSON of the last one. Reads as little as a client can."""
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != http.client.OK:
+        raise PeerError(f"the API answered {response.status}: {response.read()[:200]!r}")
+    events: list[float] = []
+    last, rest = b"", b""
+    while piece := response.read1(_PIECE):
+        now = time.monotonic()
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data: {"):
+                events.append(now)
+                last = line
+    return events, last.removeprefix(b"data: ")
 
 
 def token_times(events: Sequence[float], last: bytes, n_predict: int) -> list[float]:
