@@ -10,6 +10,7 @@ from ringline.cli.ring_options import (
     BatchSize,
     Device,
     GpuLayers,
+    Groups,
     HubRepo,
     LocalStages,
     ModelFile,
@@ -81,15 +82,7 @@ def api(
         int,
         typer.Option("--parallel", min=1, help="Requests at once; each has an equal part of -c."),
     ] = DEFAULT_PARALLEL,
-    groups: Annotated[
-        int | None,
-        typer.Option(
-            "--groups",
-            min=1,
-            show_default="2 where there are several stages, else 1",
-            help="Steps in flight; each has a context and some of the requests.",
-        ),
-    ] = None,
+    groups: Groups = None,
     queue: Annotated[
         int, typer.Option("--queue", min=0, help="Requests that wait; more are answered 503.")
     ] = _QUEUE,

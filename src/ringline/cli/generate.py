@@ -14,6 +14,7 @@ from ringline.cli.ring_options import (
     BatchSize,
     Device,
     GpuLayers,
+    Groups,
     HubRepo,
     LocalStages,
     ModelFile,
@@ -96,15 +97,7 @@ def generate(
             help="Prompts at once; they share the context, each has an equal part of -c.",
         ),
     ] = None,
-    groups: Annotated[
-        int | None,
-        typer.Option(
-            "--groups",
-            min=1,
-            show_default="2 where there are several stages, else 1",
-            help="Steps in flight; each has a context and some of the prompts.",
-        ),
-    ] = None,
+    groups: Groups = None,
     n_predict: Predict = -1,
     temperature: Annotated[
         float, typer.Option("--temp", help="0 takes the likeliest token, always.")

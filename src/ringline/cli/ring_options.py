@@ -16,6 +16,7 @@ __all__ = [
     "BatchSize",
     "Device",
     "GpuLayers",
+    "Groups",
     "HubRepo",
     "LocalStages",
     "ModelFile",
@@ -48,6 +49,15 @@ GpuLayers = Annotated[
 ]
 BatchSize = Annotated[
     int, typer.Option("-b", "--batch-size", min=1, help="Most tokens in one decode.")
+]
+Groups = Annotated[
+    int | None,
+    typer.Option(
+        "--groups",
+        min=1,
+        show_default="2 where there are several stages, else 1",
+        help="Steps in flight; each has a context and some of the requests.",
+    ),
 ]
 Threads = Annotated[
     int | None,

@@ -17,7 +17,6 @@ import selectors
 import signal
 import socket
 import ssl
-import time
 from functools import partial
 from typing import Final, NoReturn
 
@@ -27,6 +26,7 @@ from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
 from ringline.net.stream import no_delay
 from ringline.net.tls import TlsSocket, in_words
+from ringline.server.accepting import accept_all
 from ringline.server.crowd import too_many
 from ringline.server.limits import FAREWELL_TIMEOUT
 from ringline.server.log import speak_as, tell
@@ -37,8 +37,6 @@ from ringline.server.tally import Counter, Tally
 __all__ = ["Doorman"]
 
 _log = logging.getLogger(__name__)
-#: after a failed accept (no descriptors left): do not spin.
-_RECOVERY: Final = 0.1
 #: the first byte of a TLS record that begins a handshake.
 _HANDSHAKE: Final = 0x16
 #: a fatal alert, protocol_version: by it a plain client knows that this port speaks TLS.
@@ -130,17 +128,7 @@ class Doorman:
                     )
 
     def _accept(self) -> None:
-        while True:
-            try:
-                sock, address = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                text = "cannot accept a connection (%s)"
-                tell(_log, logging.WARNING, "no_accept", text, error, errno=error.errno)
-                time.sleep(_RECOVERY)
-                return
-            self._receive(sock, Endpoint(address[0], address[1]))
+        accept_all(self._listener, self._receive)
 
     def _receive(self, sock: socket.socket, address: Endpoint) -> None:
         keep_alive(sock)

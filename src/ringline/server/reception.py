@@ -12,16 +12,15 @@ from __future__ import annotations
 import logging
 import selectors
 import socket
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from ringline import settings
 from ringline.errors import ProtocolError, RefusedError
 from ringline.net.connect import keep_alive
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
+from ringline.server.accepting import accept_all
 from ringline.server.crowd import choose, too_many
 from ringline.server.handshake import Handshake, Stage
 from ringline.server.limits import MOST_WAITING
@@ -34,8 +33,6 @@ from ringline.wire.frames import error_frame
 __all__ = ["Admit", "Reception"]
 
 _log = logging.getLogger(__name__)
-#: after a failed accept (no descriptors left): do not spin.
-_RECOVERY: Final = 0.1
 #: takes what the client said, its address and its socket; raises RefusedError.
 Admit = Callable[[ExtHello | None, str, socket.socket], None]
 
@@ -112,17 +109,10 @@ class Reception:
             guest.sock.close()
 
     def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                sock, address = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                text = "cannot accept a connection (%s)"
-                tell(_log, logging.WARNING, "no_accept", text, error, errno=error.errno)
-                time.sleep(_RECOVERY)
-                return
-            self.receive(sock, Endpoint(address[0], address[1]), settings.HELLO_TIMEOUT)
+        def receive(sock: socket.socket, address: Endpoint) -> None:
+            self.receive(sock, address, settings.HELLO_TIMEOUT)
+
+        accept_all(listener, receive)
 
     def receive(self, sock: socket.socket, address: Endpoint, seconds: float) -> None:
         """Take a connection in.
