@@ -1,5 +1,6 @@
 """What the package promises before any of it is used, and what its pins promise."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -35,7 +36,13 @@ def test_every_pin_is_among_the_constraints():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     pins = {*project["dependencies"], *extras["api"], *extras["test"]}
-    constraints = (ROOT / "tools" / "constraints.txt").read_text().splitlines()
+    constraints = (ROOT / "tools" / "constraints.txt").read_text()
     # The engine is installed from a wheel of our own; an extra may name another one.
     ours = {"ringline[api]", *(pin for pin in pins if pin.startswith("llama-cpp-python"))}
-    assert pins - ours <= set(constraints)
+    assert {normal(pin) for pin in pins - ours} <= set(map(normal, constraints.splitlines()))
+
+
+def normal(pin):
+    """One spelling of the name, as PEP 503 has it; pip freeze keeps the package's own."""
+    name, _, version = pin.partition("==")
+    return re.sub("[-_.]+", "-", name).lower(), version
