@@ -94,9 +94,14 @@ def test_a_buffer_has_a_handle_and_a_base_that_are_no_addresses_of_ours(client):
     assert second.base > first.base + first.size
 
 
-def test_a_buffer_larger_than_all_memory_is_answered_with_handle_0(client):
-    made = AllocBuffer.Reply.unpack(client.call(AllocBuffer(0, 1 << 60)))
-    assert (made.handle, made.size) == (0, 0)
+def test_a_buffer_larger_than_all_memory_is_refused_and_stock_clients_get_handle_0(node):
+    with Client.stock(node.endpoint) as client:
+        made = AllocBuffer.Reply.unpack(client.call(AllocBuffer(0, 1 << 60)))
+        assert (made.handle, made.size) == (0, 0)
+    with Client.extended(node.endpoint) as client:
+        with pytest.raises(RefusedError, match=r"more than the [0-9]+ of the device"):
+            client.call(AllocBuffer(0, 1 << 60))
+        assert client.alloc(100).handle
 
 
 def test_an_empty_buffer_can_be_made_cleared_and_freed(client):

@@ -55,14 +55,27 @@ def test_one_session_does_not_use_up_what_another_one_may_hold(node):
 
 def test_all_buffers_on_a_device_together_are_no_more_than_it_has():
     registry = Registry(1)
-    made = registry.add(0, cpu_device().alloc_buffer(6000))
-    registry.check_room(0, 4000, 10_000)
-    registry.check_room(1, 9000, 10_000)
+    allocate = cpu_device().alloc_buffer
+    made = registry.make(0, 6000, 10_000, allocate)
+    assert registry.make(1, 9000, 10_000, allocate)
     with pytest.raises(RefusedError, match=r"than the 10000 of the device") as refusal:
-        registry.check_room(0, 4001, 10_000)
+        registry.make(0, 4001, 10_000, allocate)
     assert refusal.value.rule == "limit-memory"
     registry.free(made.handle, 0)
-    registry.check_room(0, 10_000, 10_000)
+    assert registry.make(0, 10_000, 10_000, allocate)
+
+
+def test_two_that_are_made_at_once_do_not_share_the_room():
+    registry, allocate = Registry(1, most=10_000), cpu_device().alloc_buffer
+
+    def slowly(size):
+        with pytest.raises(RefusedError, match="--most-memory"):
+            registry.make(0, 6000, 1 << 30, allocate)
+        return allocate(size)
+
+    assert registry.make(0, 6000, 1 << 30, slowly)
+    assert registry.make(0, 4000, 1 << 30, lambda size: None) is None
+    assert registry.make(0, 4000, 1 << 30, allocate)  # what failed keeps no room
 
 
 def test_stored_graphs_have_a_limit_until_they_are_forgotten():

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -66,9 +68,11 @@ class Registry:
         """
         self._session = session
         self._most = most
-        #: guards _buffers, _leaving, _next_base, _table and every change of _regions.
+        #: guards _buffers, _promised, _leaving, _next_base, _table and every change of _regions.
         self._lock = threading.Lock()
         self._buffers: dict[int, SessionBuffer] = {}
+        #: bytes for which buffers are being made now, by device.
+        self._promised: Counter[int] = Counter()
         self._regions: dict[bytes, Region] = {}
         self._leaving: list[_Leaving] = []
         self._busy: set[int] = set()
@@ -87,18 +91,37 @@ class Registry:
         if self._leaving:
             self._settle(visitor)
 
-    def check_room(self, device: int, size: int, total: int) -> None:
-        """Whether a buffer of `size` bytes may be made on a device that has `total` in all.
+    def make(
+        self, device: int, size: int, total: int, allocate: Callable[[int], Buffer | None]
+    ) -> SessionBuffer | None:
+        """Make a buffer of `size` bytes on a device that has `total` in all.
 
-        Linux promises more memory than there is, and kills who uses it: so it is refused here.
+        Linux promises more memory than there is, and kills who uses it: so it is refused here. The
+        room is kept while `allocate` works, so that threads cannot share it.
+
+        Returns:
+            The buffer; None: the device has no room, or there are too many.
 
         Raises:
             RefusedError: the session has as much as it may have; names the limit and its flag.
         """
         with self._lock:
-            here = sum(held.size for held in self._buffers.values() if held.device == device)
-            used = sum(held.size for held in self._buffers.values())
-            count = len(self._buffers)
+            self._check_room(device, size, total)
+            self._promised[device] += size
+        buffer = None
+        try:
+            buffer = allocate(size)
+        finally:
+            if buffer is None:
+                with self._lock:
+                    self._promised[device] -= size
+        return None if buffer is None else self.add(device, buffer, promised=size)
+
+    def _check_room(self, device: int, size: int, total: int) -> None:
+        """As make() says. The caller holds the lock."""
+        held = self._buffers.values()
+        here = sum(one.size for one in held if one.device == device) + self._promised[device]
+        used = sum(one.size for one in held) + self._promised.total()
         if self._most and size > self._most - used:
             raise RefusedError(
                 f"{size} bytes beside the {used} that this session holds are more than the "
@@ -108,17 +131,24 @@ class Registry:
         if size > total - here:
             raise RefusedError(
                 f"{size} bytes beside the {here} that this session holds are more than the {total} "
-                f"of the device",
+                f"of the device: give it fewer layers (-ts), or use a shorter context (-c)",
                 rule="limit-memory",
             )
-        if count >= MOST_BUFFERS:
+        if len(held) >= MOST_BUFFERS:
             text = f"this session has {MOST_BUFFERS} buffers already, more are not allowed"
             raise RefusedError(text, rule="limit-buffers")
 
-    def add(self, device: int, buffer: Buffer) -> SessionBuffer | None:
-        """Take a new buffer in; None (and the buffer closed) where there are too many."""
+    def add(self, device: int, buffer: Buffer, *, promised: int = 0) -> SessionBuffer | None:
+        """Take a new buffer in; None (and the buffer closed) where there are too many.
+
+        Args:
+            device: where it is.
+            buffer: ours from here on.
+            promised: bytes that make() keeps for it.
+        """
         memory = buffer.view(buffer.base, buffer.size) if buffer.host else None
         with self._lock:
+            self._promised[device] -= promised
             base = self._next_base
             room = buffer.size <= _LAST_BASE - base and len(self._buffers) < MOST_BUFFERS
             if room:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from ringline.ggml.devices import Buffer
 from ringline.server.context import Context
 from ringline.server.limits import MOST_HEAP
 from ringline.server.log import tell
@@ -23,11 +24,14 @@ def alloc_buffer(request: AllocBuffer, context: Context) -> Message:
     """
     device = context.device(request.device)
     _, total = device.memory()
-    context.registry.check_room(request.device, request.size, total)
-    buffer = device.alloc_buffer(request.size)
-    if buffer and buffer.host and buffer.size <= MOST_HEAP:
-        buffer.clear(0)
-    added = context.registry.add(request.device, buffer) if buffer else None
+
+    def allocate(size: int) -> Buffer | None:
+        buffer = device.alloc_buffer(size)
+        if buffer and buffer.host and buffer.size <= MOST_HEAP:
+            buffer.clear(0)
+        return buffer
+
+    added = context.registry.make(request.device, request.size, total, allocate)
     if added is None:
         text = "no room for %d bytes on device %s"
         facts = {"size": request.size, "device": device.name}
