@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from ringline.bench.serve import FULL, QUICK, Plan, run_serve
 from ringline.bench.serve_memory import Sample
 from ringline.bench.serve_report import Latency, Meters, ServeReport
-from ringline.bench.serve_services import token_times
-from ringline.bench.streams import Figures
+from ringline.bench.serve_services import ApiService, token_times
+from ringline.bench.streams import Figures, Request
 from ringline.engine.metrics import Summary
 from ringline.errors import CallerError, PeerError
 from tests.peers.processes import ROOT, patience
@@ -130,3 +133,39 @@ def test_the_command_prints_its_tables_and_writes_the_file(endless_model, tmp_pa
     assert written["stages"] == 1
     assert written["memory"] == []
     assert written["streams"][0]["throughput_ratio"] > 0
+
+
+class Slow(BaseHTTPRequestHandler):
+    """Sends two tokens, and the rest when it may."""
+
+    may, sent = threading.Event(), threading.Event()
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'data: {"text": "a"}\n\n' * 2)
+        self.wfile.flush()
+        self.sent.set()
+        assert self.may.wait(patience(30))
+        self.wfile.write(
+            b'data: {"text": "a"}\n\n' * 2 + b"data: " + USAGE + b"\n\ndata: [DONE]\n\n"
+        )
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+def test_tokens_under_way_at_the_end_of_a_window_are_waited_for_where_they_are_noted_late():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        service, request = ApiService(server.server_port, 100, []), Request(time.monotonic())
+        asking = threading.Thread(target=service.ask, args=([1], 4, request))
+        asking.start()
+        assert Slow.sent.wait(patience(30))
+        noted = bool(request.tokens)
+        Slow.may.set()
+        asking.join(patience(30))
+        server.shutdown()
+    assert len(request.tokens) == 4
+    assert service.live == noted
