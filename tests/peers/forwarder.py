@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 
@@ -27,21 +27,24 @@ class Forwarder:
         #: both ends of each connection, in the order of their coming; what was cut is no more.
         self._ways: list[tuple[socket.socket, socket.socket]] = []
         self._dark: set[socket.socket] = set()
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
+        self._threads: list[threading.Thread] = []
+        self._acceptor = self._start(self._accept)
 
     def refuse(self) -> None:
-        """Take no further connection: they are refused by the kernel."""
+        """Take no further connection: they are refused by the kernel.
+
+        One that was being taken is there when this returns, so that cut() ends it too.
+        """
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join(5)
         self._listener.close()
 
     def accept_again(self) -> None:
         """Take connections again, after refuse()."""
         host, _, port = self.endpoint.rpartition(":")
         self._listener = socket.create_server((host, int(port)))
-        self._threads.append(threading.Thread(target=self._accept, daemon=True))
-        self._threads[-1].start()
+        self._acceptor = self._start(self._accept)
 
     def go_deaf(self) -> None:
         """Take further connections, but never say anything on them."""
@@ -80,6 +83,12 @@ class Forwarder:
         for sock in self._sockets:
             sock.close()
 
+    def _start(self, run: Callable[..., None], *args: socket.socket) -> threading.Thread:
+        thread = threading.Thread(target=run, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
     def _accept(self) -> None:
         while True:
             try:
@@ -94,9 +103,7 @@ class Forwarder:
             self._sockets.append(node)
             self._ways.append((client, node))
             for source, sink in ((client, node), (node, client)):
-                thread = threading.Thread(target=self._pump, args=(source, sink), daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._start(self._pump, source, sink)
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
