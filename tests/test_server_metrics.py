@@ -34,8 +34,9 @@ def small(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def metered_node(*arguments):
-    with ringline_node("--device=CPU", "--threads=1", "--metrics-port=0", *arguments) as node:
+def metered_node(*arguments, prelude=""):
+    arguments = ["--device=CPU", "--threads=1", "--metrics-port=0", *arguments]
+    with ringline_node(*arguments, prelude=prelude) as node:
         yield node, metrics_url(node)
 
 
@@ -165,9 +166,14 @@ def exporter_of(peer):
     port = Endpoint.parse(metrics_url(peer).split("/")[2]).port
     with socket.create_connection(("127.0.0.1", port)):
         pass
-    listening = {_inode_of(port)}
-    found = [pid for pid in children(peer.process.pid) if listening & _sockets_of(pid)]
-    assert len(found) == 1, found
+    listening, found = {_inode_of(port)}, []
+
+    def alone():
+        found[:] = [pid for pid in children(peer.process.pid) if listening & _sockets_of(pid)]
+        return len(found) == 1
+
+    # A session process has all of the gatekeeper's sockets in the moment that it is forked.
+    wait_for("one process that listens", alone)
     return found[0]
 
 
@@ -180,16 +186,21 @@ def _inode_of(port):
 
 
 def _sockets_of(pid):
-    folder = Path(f"/proc/{pid}/fd")
-    return {os.readlink(entry) for entry in folder.iterdir()}
+    found = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed while we looked
+            found.add(os.readlink(entry))
+    return found
 
 
-def test_no_session_holds_the_socket_of_the_scrapers_and_the_node_outlives_their_process(node):
-    peer, _ = node
-    os.kill(exporter_of(peer), signal.SIGKILL)
-    wait_for("the log", lambda: "no metrics until a restart" in peer.log())
-    with Client.extended(peer.endpoint) as client:
-        client.ping()
+def test_no_session_holds_the_socket_of_the_scrapers_and_the_node_outlives_their_process():
+    # However long it takes us to find it: it has ended too soon to be started again.
+    with metered_node(prelude="import ringline.server.exporter as e; e._STEADY = 3600.0") as made:
+        peer, _ = made
+        os.kill(exporter_of(peer), signal.SIGKILL)
+        wait_for("the log", lambda: "no metrics until a restart" in peer.log())
+        with Client.extended(peer.endpoint) as client:
+            client.ping()
 
 
 def test_the_exporter_ends_with_the_gatekeeper(node):
