@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from tests.peers.processes import patience
+
 
 class Forwarder:
     """Listens on a port of its own and forwards to `target`; `endpoint` is what clients use."""
@@ -37,7 +39,8 @@ class Forwarder:
         """
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join(5)
+        self._acceptor.join(patience(10))
+        assert not self._acceptor.is_alive(), "the forwarder still takes a connection"
         self._listener.close()
 
     def accept_again(self) -> None:
@@ -99,7 +102,11 @@ class Forwarder:
             self._sockets.append(client)
             if self._deaf:
                 continue
-            node = socket.create_connection(self._target)
+            try:
+                node = socket.create_connection(self._target)
+            except OSError:  # the target is gone: so is the way to it
+                client.close()
+                continue
             self._sockets.append(node)
             self._ways.append((client, node))
             for source, sink in ((client, node), (node, client)):

@@ -85,7 +85,12 @@ class Lossy:
     def close(self) -> None:
         """End all connections and threads."""
         self._ended.set()
-        for sock in (self._listener, *self._sockets):
+        acceptor, *_ = self._threads
+        # First nobody comes any more: one who was being taken is among _sockets then.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        acceptor.join(patience(10))
+        for sock in self._sockets:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
