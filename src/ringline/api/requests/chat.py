@@ -93,18 +93,16 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
             raise bad_request(str(error_of(error)), "messages") from None
         return prompt + (use.opening if use else "")
 
-    async def grammar_text(self, engine: EngineProcess, use: ToolUse | None) -> str | None:
+    def grammar_source(self, use: ToolUse | None) -> GrammarSource | None:
         """The grammar that the answer keeps to, or None.
 
         Raises:
-            ApiError: it cannot be made; says why.
+            ApiError: more than one is wanted, or one makes no sense.
         """
         source = GrammarSource.of(
             grammar=self.grammar, schema=self.json_schema, response_format=self.response_format
         )
-        if use is not None and use.forced:
-            source = use.grammar_source()
-        return await source.resolve(engine) if source else None
+        return use.grammar_source() if use is not None and use.forced else source
 
     def wishes(self, prompt: str, n_ctx: int, grammar: str | None, *, chatml: bool) -> list[Wish]:
         """What the engine is asked: one job for each choice.
@@ -125,7 +123,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
             Wish(
                 prompt,
                 Request(
-                    self.limit(self.max_completion_tokens),
+                    self.limit(max_completion_tokens=self.max_completion_tokens),
                     self.sampling(n_ctx, grammar, choice=choice),
                     stops,
                     self.n_top,
