@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG_TAIL = 6000  # bytes of a log that an error shows
-START_SECONDS, STOP_SECONDS, CLIENT_SECONDS = 30.0, 5.0, 120.0
+START_SECONDS, STOP_SECONDS, CLIENT_SECONDS = 60.0, 20.0, 120.0
 
 
 class PeerFailed(AssertionError):
