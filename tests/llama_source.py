@@ -18,8 +18,8 @@ from ringline.settings import cache_folder
 __all__ = ["llama_source"]
 
 _PACKAGE = f"llama-cpp-python=={PACKAGE_VERSION}"
-#: in the source distribution, behind vendor/llama.cpp/: headers, what makes graphs, and the tests of
-#: both servers.
+#: in the source distribution, behind vendor/llama.cpp/: headers, what makes graphs, and the tests
+#: of both servers.
 _WANTED = re.compile(
     r"ggml/include/.+\.h|ggml/src/[^/]+\.h|tests/test-rpc-multi-server\..+|tools/server/tests/.+"
     r"|ggml/src/ggml\.c|(src|tools/mtmd)/(models/)?[^/]+\.cpp"
