@@ -165,6 +165,18 @@ def test_an_older_node_is_to_be_updated(peers):
     assert (way.grade, way.facts["path"]) == (Grade.OK, "direct")
 
 
+@pytest.mark.parametrize("version", [(6, 0, 0), (7, 1, 0), (8, 0, 0)], ids=str)
+def test_a_server_of_another_protocol_is_a_problem_that_names_both_versions(version):
+    with node_with(f"import ringline.wire.commands as c; c.BASE_VERSION = {version}") as endpoint:
+        problem = look(endpoint)[-1]
+    assert (problem.grade, problem.check) == (Grade.PROBLEM, "greet")
+    theirs = ".".join(map(str, version))
+    assert problem.text.startswith(
+        f"it speaks ggml RPC {theirs}, ringline 7.0.0: run a server from"
+    )
+    assert "ggml-rpc-server of the same llama.cpp version" in problem.advice
+
+
 def the_json(*arguments: str) -> tuple[int, dict[str, Any]]:
     done = ringline("doctor", "--json", *arguments)
     assert done.err == ""
