@@ -87,11 +87,17 @@ class ApiServer:
                 return Answer(error.code, _lower(error.headers), error.read())
 
     def wait_for(
-        self, path: str, status: int, *, body: object = None, seconds: float = START_SECONDS
+        self,
+        path: str,
+        status: int,
+        *,
+        body: object = None,
+        says: str = "",
+        seconds: float = START_SECONDS,
     ) -> Answer:
-        """Ask until that status comes; fails after a while, with the server's log."""
+        """Ask until that status comes, and `says`; fails after a while, with the server's log."""
         deadline = time.monotonic() + patience(seconds)
-        while (answer := self.ask(path, body)).status != status:
+        while (answer := self.ask(path, body)).status != status or says not in str(answer.body):
             assert time.monotonic() < deadline, f"{path} is {answer}:\n{self.log()}"
             time.sleep(0.02)
         return answer

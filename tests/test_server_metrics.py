@@ -184,12 +184,16 @@ def _sockets_of(pid):
     return {os.readlink(entry) for entry in folder.iterdir()}
 
 
-def test_no_session_holds_the_socket_of_the_scrapers_and_the_node_outlives_their_process(node):
-    peer, _ = node
-    os.kill(exporter_of(peer), signal.SIGKILL)
-    wait_for("the log", lambda: "no metrics until a restart" in peer.log())
+def test_the_process_that_serves_the_metrics_is_replaced_however_soon_it_ended(node):
+    """After a pause that doubles; sessions notice nothing."""
+    peer, url = node
     with Client.extended(peer.endpoint) as client:
-        client.ping()
+        for seconds in (1, 2):
+            os.kill(exporter_of(peer), signal.SIGKILL)
+            line = f"ended with code -9, the next in {seconds} s"
+            wait_for("the log", lambda line=line: line in peer.log())
+            client.ping()
+            assert value(scrape(url), "ringline_node_sessions") == 1  # waits in the backlog
 
 
 def test_the_exporter_ends_with_the_gatekeeper(node):

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from tests.peers.processes import patience
+
 
 class Forwarder:
     """Listens on a port of its own and forwards to `target`; `endpoint` is what clients use."""
@@ -37,7 +39,8 @@ class Forwarder:
         """
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join(5)
+        self._acceptor.join(patience(30))
+        assert not self._acceptor.is_alive(), "the forwarder is still taking a connection"
         self._listener.close()
 
     def accept_again(self) -> None:
@@ -79,7 +82,8 @@ class Forwarder:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(patience(30))
+            assert not thread.is_alive(), "a thread of the forwarder does not end"
         for sock in self._sockets:
             sock.close()
 
@@ -99,7 +103,11 @@ class Forwarder:
             self._sockets.append(client)
             if self._deaf:
                 continue
-            node = socket.create_connection(self._target)
+            try:
+                node = socket.create_connection(self._target)
+            except OSError:  # nobody listens there any more: as if the client had found out itself
+                client.close()
+                continue
             self._sockets.append(node)
             self._ways.append((client, node))
             for source, sink in ((client, node), (node, client)):
