@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ringline.api.choices import Wish, answered
@@ -104,7 +106,15 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
         )
         return use.grammar_source() if use is not None and use.forced else source
 
-    def wishes(self, prompt: str, n_ctx: int, grammar: str | None, *, chatml: bool) -> list[Wish]:
+    def wishes(
+        self,
+        prompt: str,
+        n_ctx: int,
+        grammar: str | None,
+        *,
+        chatml: bool,
+        ends: Sequence[int] = (),
+    ) -> list[Wish]:
         """What the engine is asked: one job for each choice.
 
         Args:
@@ -113,6 +123,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
             grammar: that the answers keep to.
             chatml: whether the template is ChatML for want of one: the model has no token that
                 ends its turn then, so that the words for it do.
+            ends: tokens that end a text.
 
         Raises:
             ApiError, CallerError: which field is wrong.
@@ -124,7 +135,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
                 prompt,
                 Request(
                     self.limit(max_completion_tokens=self.max_completion_tokens),
-                    self.sampling(n_ctx, grammar, choice=choice),
+                    self.sampling(n_ctx, grammar, choice=choice, ends=ends),
                     stops,
                     self.n_top,
                 ),

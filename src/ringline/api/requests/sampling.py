@@ -6,7 +6,7 @@ Names are OpenAI's where it has one, else llama.cpp's; so are the defaults.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -91,6 +91,7 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     dynatemp_range: float | None = None
     dynatemp_exponent: float | None = None
     logit_bias: dict[str, Bias] | list[tuple[int, Bias]] | None = None
+    ignore_eos: bool | None = None
     grammar: str | None = None
     json_schema: msgspec.Raw = NOTHING
 
@@ -149,13 +150,16 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
                 return limit
         return -1
 
-    def sampling(self, n_ctx: int, grammar: str | None, *, choice: int = 0) -> SamplingParams:
+    def sampling(
+        self, n_ctx: int, grammar: str | None, *, choice: int = 0, ends: Sequence[int] = ()
+    ) -> SamplingParams:
         """How the tokens of a choice are chosen.
 
         Args:
             n_ctx: tokens of context of a request, what repeat_last_n -1 stands for.
             grammar: that the text keeps to.
             choice: its number: each choice of a seed has a seed of its own.
+            ends: tokens that end a text, which ignore_eos forbids.
 
         Raises:
             CallerError: a value is out of range. ApiError: a bias names no token.
@@ -166,9 +170,10 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
         if self.dry_sequence_breakers is not None:
             given["dry_sequence_breakers"] = tuple(self.dry_sequence_breakers)
         seed = None if self.seed in (None, -1) else (self.seed + choice) % RANDOM_SEED
-        return SamplingParams(
-            **given, seed=seed, grammar=grammar, logit_bias=_biases(self.logit_bias)
-        )
+        biases = _biases(self.logit_bias)
+        if self.ignore_eos:
+            biases |= dict.fromkeys(ends, -math.inf)
+        return SamplingParams(**given, seed=seed, grammar=grammar, logit_bias=biases)
 
 
 def most_logprobs(wanted: int | None, name: str) -> int | None:

@@ -37,7 +37,9 @@ async def chat_completions(request: Request) -> Response:
     n_ctx = engine.about.n_ctx
     fields = fields_of("messages", source)
     wishes = checked_wishes(
-        lambda: body.wishes(prompt, n_ctx, grammar, chatml=template is None),
+        lambda: body.wishes(
+            prompt, n_ctx, grammar, chatml=template is None, ends=engine.about.facts.ends
+        ),
         fields=fields,
         count=body.n_choices,
         room=found.options.room,

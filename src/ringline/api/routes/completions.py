@@ -30,7 +30,7 @@ async def completions(request: Request) -> Response:
     grammar = await source.resolve(engine) if source else None
     fields = fields_of("prompt", source)
     wishes = checked_wishes(
-        lambda: body.wishes(engine.about.n_ctx, grammar),
+        lambda: body.wishes(engine.about.n_ctx, grammar, engine.about.facts.ends),
         fields=fields,
         count=len(body.prompts()) * body.n_choices,
         room=found.options.room,
