@@ -21,7 +21,7 @@ from tests.peers.process_tree import children
 from tests.peers.processes import ROOT, environment, patience, read_tail
 
 READY = "ringline: api ready on "
-START_SECONDS, ANSWER_SECONDS = 60.0, 60.0
+START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,17 @@ class ApiServer:
                 return Answer(error.code, _lower(error.headers), error.read())
 
     def wait_for(
-        self, path: str, status: int, *, body: object = None, seconds: float = START_SECONDS
+        self,
+        path: str,
+        status: int,
+        *,
+        body: object = None,
+        says: str = "",
+        seconds: float = START_SECONDS,
     ) -> Answer:
-        """Ask until that status comes; fails after a while, with the server's log."""
+        """Ask until that status comes, and `says`; fails after a while, with the server's log."""
         deadline = time.monotonic() + patience(seconds)
-        while (answer := self.ask(path, body)).status != status:
+        while (answer := self.ask(path, body)).status != status or says not in str(answer.body):
             assert time.monotonic() < deadline, f"{path} is {answer}:\n{self.log()}"
             time.sleep(0.02)
         return answer

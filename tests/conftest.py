@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import make_model
 from make_model import ModelSpec
@@ -20,6 +21,10 @@ Ids = dict[str, list[int]]
 # Who starts the tests in the background (nohup, a shell's &) has them ignore Ctrl-C, and so has
 # every command that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# hypothesis' own profile for CI, wherever the tests run: the same examples in every run, and no
+# example fails because the machine was slow (without it, one may take 200 ms).
+settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session")

@@ -18,16 +18,18 @@ from ringline.settings import cache_folder
 __all__ = ["llama_source"]
 
 _PACKAGE = f"llama-cpp-python=={PACKAGE_VERSION}"
-#: in the source distribution, behind vendor/llama.cpp/: headers, and the tests of both servers.
+#: in the source distribution, behind vendor/llama.cpp/: headers, what makes graphs, and the tests
+#: of both servers.
 _WANTED = re.compile(
     r"ggml/include/.+\.h|ggml/src/[^/]+\.h|tests/test-rpc-multi-server\..+|tools/server/tests/.+"
+    r"|ggml/src/ggml\.c|(src|tools/mtmd)/(models/)?[^/]+\.cpp"
 )
 #: one of them that an older checkout did not want.
-_NEWEST = "tools/server/tests"
+_NEWEST = "tools/mtmd/models"
 
 
 def llama_source() -> Path:
-    """The folder with `ggml/include`, `ggml/src`, `tests` and `tools/server/tests` of llama.cpp.
+    """The folder with those parts of llama.cpp, as in its repository.
 
     Raises:
         RinglineError: the package index could not be reached.

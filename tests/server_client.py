@@ -5,6 +5,7 @@ It is built on wire/ and net/ alone and shares no code with ringline's own clien
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ from tests.peers.processes import Peer, patience
 
 F32 = 0
 COMPUTE_FLAG = 16
+#: for an answer, or for what a node does by itself; most take milliseconds.
+SECONDS = 30.0
 
 
 def op(name: str) -> int:
@@ -48,7 +51,7 @@ class Client:
     """One connection. `greeting` is the reply to EXT_HELLO, None for a stock client."""
 
     def __init__(self, endpoint: str, tls: TlsFiles = PLAIN) -> None:
-        seconds = patience(10)
+        seconds = patience(SECONDS)
         self.stream: Stream = connect(
             Endpoint.parse(endpoint), timeout=seconds, silence=seconds, tls=tls
         )
@@ -216,7 +219,7 @@ def _state(pid: int) -> str | None:
         return None
 
 
-def wait_for(what: str, condition: Callable[[], object], seconds: float = 10) -> None:
+def wait_for(what: str, condition: Callable[[], object], seconds: float = SECONDS) -> None:
     """Wait until a condition holds; fails naming it."""
     deadline = time.monotonic() + patience(seconds)
     while not condition():
@@ -238,7 +241,9 @@ def session_of(node: Peer) -> Iterator[tuple[Client, int]]:
     """An extended client and the pid of its session process."""
     with Client.extended(node.endpoint) as client:
         assert client.greeting is not None
-        begins = f"session {client.greeting.session:08x} begins"
-        wait_for("the session in the log", lambda: begins in node.log())
-        (line,) = [line for line in node.log().splitlines() if begins in line]
-        yield client, int(line.rpartition("pid ")[2])
+        # With the end of the line: what was written may be there in part.
+        begins = re.compile(rf"session {client.greeting.session:08x} begins.*pid (\d+)\n")
+        wait_for("the session in the log", lambda: begins.search(node.log()))
+        found = begins.search(node.log())
+        assert found is not None
+        yield client, int(found[1])

@@ -18,6 +18,8 @@ from tests.peers.processes import ROOT, environment, patience
 
 #: orders to a terminal: colours, cursor, modes; and what is no character.
 _ORDERS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()=>].?|[\r\x08]")
+#: asks where the cursor is.
+_WHERE = b"\x1b[6n"
 #: makes stdin the terminal of this session, so that its Ctrl-C is a signal, and runs the command.
 _TAKE_TERMINAL = """
 import fcntl, os, sys, termios
@@ -49,7 +51,7 @@ class Terminal:
         self.wait_for(r"\n>")
         self.type(keys + end)
 
-    def wait_for(self, pattern: str, seconds: float = 60.0) -> re.Match[str]:
+    def wait_for(self, pattern: str, seconds: float = 120.0) -> re.Match[str]:
         """Wait for text after what was waited for before."""
         deadline = time.monotonic() + patience(seconds)
         while not (match := re.compile(pattern).search(self.shown, self._seen)):
@@ -60,7 +62,7 @@ class Terminal:
         self._seen = match.end()
         return match
 
-    def finish(self, seconds: float = 30.0) -> int:
+    def finish(self, seconds: float = 120.0) -> int:
         """Wait for its end; its exit code."""
         deadline = time.monotonic() + patience(seconds)
         while self._read(0.2):
@@ -75,9 +77,10 @@ class Terminal:
             piece = os.read(self._screen, 65536)
         except OSError:  # EIO: nobody has the other end open
             return False
+        asked = self._raw.count(_WHERE)
         self._raw += piece
-        # A terminal is asked where its cursor is, and answers.
-        for _ in range(piece.count(b"\x1b[6n")):
+        # A terminal is asked where its cursor is, and answers; the question may come in two pieces.
+        for _ in range(self._raw.count(_WHERE) - asked):
             os.write(self._screen, b"\x1b[1;1R")
         return bool(piece)
 

@@ -32,10 +32,9 @@ LOAD = Load(n_prompt=3, n_predict=8, seconds=0.02, requests=2)
 class FakeService:
     """Answers at once, or after it has been let go; counts who is asking."""
 
-    n_vocab = 100
-
-    def __init__(self, *, live=True, fails_after=None):
+    def __init__(self, *, live=True, fails_after=None, n_vocab=100):
         self.live = live
+        self.n_vocab = n_vocab
         self.lengths = []
         self.prompts = []
         self.most = 0
@@ -92,7 +91,7 @@ def test_only_tokens_in_the_window_count():
 
 
 def test_streams_ask_again_at_once_and_never_more_than_there_are():
-    service = FakeService()
+    service = FakeService(n_vocab=1 << 40)  # no prompt is drawn twice, however many there are
     found = run_streams(service, 4, LOAD)
     assert service.most <= 4
     assert sorted(n for n in service.lengths if n < 8) == [2, 4, 6]  # the first of three streams
@@ -117,8 +116,9 @@ def test_a_service_that_tells_its_tokens_late_is_asked_until_all_are_told():
 
 
 def test_a_failed_request_ends_the_run():
+    # Two to begin with and four in the window are the least: a run of three cannot be whole.
     with pytest.raises(PeerError, match="it broke"):
-        run_streams(FakeService(fails_after=6), 2, LOAD)
+        run_streams(FakeService(fails_after=3), 2, LOAD)
 
 
 def test_a_run_without_progress_is_given_up(monkeypatch):

@@ -17,7 +17,8 @@ needs_namespaces = pytest.mark.skipif(
     netns.obstacle() is not None, reason=netns.obstacle() or "there are namespaces"
 )
 THIN = Arm("thin", "rendezvous", "all", 4, 4, 0.2)
-FAT = Arm("hub", "hub", "none", 2, 2, 0.2)
+#: a window of many steps: one that began before it and ends in it must not count for much.
+FAT = Arm("hub", "hub", "none", 2, 2, 1.0)
 
 
 def namespaces() -> set[str]:

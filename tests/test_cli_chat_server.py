@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import contextmanager
 
 import pytest
 
 from tests.api_server import api_server
 from tests.commands import piped
+from tests.peers.processes import patience
 from tests.terminal import in_terminal
 
 KEY = "a secret"
@@ -34,10 +36,12 @@ def chatting(url, cache, *more):
 
 def idle(server):
     """Wait until no slot is busy; the server wants its key for that."""
-    for _ in range(1000):
+    deadline = time.monotonic() + patience(60)
+    while time.monotonic() < deadline:
         answer = server.ask("/slots", headers={"Authorization": f"Bearer {KEY}"})
         if not any(slot["is_processing"] for slot in answer.json()):
             return True
+        time.sleep(0.02)
     return False
 
 

@@ -13,7 +13,7 @@ from tests.peers.processes import patience
 
 #: nodes of its own: each is a gatekeeper and at least one session process.
 STAGES = 2
-SECONDS = 10.0
+SECONDS = 30.0
 
 
 def generating(model, *arguments: object):

@@ -15,8 +15,9 @@ from ringline.errors import DeadlineError, NetworkError, ProtocolError, RefusedE
 from ringline.net.stream import Stream
 from ringline.wire.commands import Command
 from ringline.wire.frames import error_frame, reply_frame, request_frame
+from tests.peers.processes import patience
 
-SILENCE = 0.5
+SECONDS = 60.0
 
 
 class Pair:
@@ -24,19 +25,19 @@ class Pair:
 
     def __init__(self) -> None:
         ours, self.node = socket.socketpair()
-        self.node.settimeout(20)
+        self.node.settimeout(patience(SECONDS))
         self.traffic = Traffic()
-        stream = Stream(ours, peer="node:1", silence=SILENCE)
+        self.stream = stream = Stream(ours, peer="node:1", silence=patience(SECONDS))
         self.connection = Connection(stream, traffic=self.traffic)
         self.connection.level = 3
 
     def receive(self, size: int) -> bytes:
-        data = b""
+        data = bytearray()
         while len(data) < size:
             piece = self.node.recv(size - len(data))
             assert piece, f"the client closed after {len(data)} bytes"
             data += piece
-        return data
+        return bytes(data)
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_commands_without_reply_wait_for_the_flush(pair):
     pair.node.setblocking(False)
     with pytest.raises(BlockingIOError):
         pair.node.recv(1)
-    pair.node.settimeout(20)
+    pair.node.settimeout(patience(SECONDS))
     pair.connection.flush()
     frame = request_frame(Command.FREE_BUFFER, struct.pack("<Q", 7))
     assert pair.receive(len(frame)) == frame
@@ -134,11 +135,12 @@ def test_a_reply_of_the_wrong_size_breaks_the_connection_for_good(pair):
 
 
 def test_silence_ends_in_a_named_error(pair):
+    pair.stream.silence = 0.5
     with pytest.raises(
         DeadlineError, match=r"node node:1: PING: nothing came for 0\.5 s"
     ) as failure:
         pair.connection.call(Command.PING, size=1)
-    assert failure.value.seconds == SILENCE
+    assert failure.value.seconds == 0.5
 
 
 def test_a_closed_connection_says_what_was_on_its_way(pair):
@@ -163,7 +165,7 @@ def test_two_ends_that_both_write_do_not_block_each_other(pair):
     pair.connection.expect(Command.GET_TENSOR, bytes(312), target=memoryview(target))
     pair.connection.post(Command.SET_TENSOR, bytes(305), body)
     pair.connection.drain()
-    thread.join(20)
+    thread.join(patience(SECONDS))
     assert not thread.is_alive()
     assert target[0] == target[-1] == ord("r")
 
@@ -185,7 +187,7 @@ def test_an_error_frame_in_the_middle_of_a_send_leaves_the_message_whole(pair):
     pair.connection.post(Command.SET_TENSOR, bytes(305), bytes(size))
     with pytest.raises(RefusedError, match="late"):
         pair.connection.drain()
-    thread.join(20)
+    thread.join(patience(SECONDS))
     assert whole == [9 + 305 + size]
 
 

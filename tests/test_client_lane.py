@@ -14,6 +14,12 @@ from ringline.wire.commands import Command
 from ringline.wire.extension import PeerData
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Time stands still: a pause of a second may not pass while a test looks at it."""
+    monkeypatch.setattr(edge, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+
+
 class FakeNode:
     """A node of level 4 whose connections answer what they are told to."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ringline.client import greeting
+from ringline.client import greeting, stranger
 from ringline.client.counters import Traffic
 from ringline.client.greeting import greet
 from ringline.client.stranger import ask, known_by
@@ -20,7 +20,7 @@ from ringline.errors import NetworkError
 from ringline.net.endpoint import Endpoint
 from ringline.server.handshake import HELLO_REPLY
 from tests.peers.dead_ends import deaf_endpoint, refusing_endpoint
-from tests.peers.processes import ringline_node, stock_server
+from tests.peers.processes import patience, ringline_node, stock_server
 from tests.server_client import Client
 from tests.test_cli_errors import http_server
 
@@ -50,8 +50,12 @@ def refusal(endpoint: str) -> str:
 
 @pytest.fixture
 def no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who had to wait for the deadline of HELLO would fail the test by its time limit."""
+    """Who had to wait for the deadline of HELLO would fail the test by its time limit.
+
+    A server of this process may need more than a second for its answer while the machine is busy.
+    """
     monkeypatch.setattr(greeting, "HELLO_TIMEOUT", 10_000.0)
+    monkeypatch.setattr(stranger, "_PATIENCE", patience(30))
 
 
 @contextmanager
@@ -75,7 +79,7 @@ def _serve_tls(listener: socket.socket, context: ssl.SSLContext) -> None:
     with suppress(OSError):
         while True:
             client, _ = listener.accept()
-            client.settimeout(20)
+            client.settimeout(patience(30))
             with client, suppress(OSError), context.wrap_socket(client, server_side=True) as tls:
                 tls.recv(1)
 

@@ -96,6 +96,11 @@ def test_the_units_give_the_gatekeeper_time_to_end():
     assert float(node["Service"]["TimeoutStopSec"]) > STOP_TIMEOUT
     grace = re.search(r"--grace (\d+)", api["Service"]["ExecStart"])
     assert float(api["Service"]["TimeoutStopSec"]) > float(grace[1])
+    assert node["Service"]["KillMode"] == api["Service"]["KillMode"] == "mixed"
+
+
+def test_a_session_that_runs_out_of_memory_does_not_end_its_node():
+    assert read_unit(DEPLOY / "ringline-node.service")["Service"]["OOMPolicy"] == "continue"
 
 
 def instructions(name):

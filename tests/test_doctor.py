@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringline.client import greeting
+from ringline.client import greeting, stranger
 from ringline.engine.doctor.examine import examine
 from ringline.engine.doctor.findings import Finding, Grade, would_run
 from ringline.engine.doctor.known import compute_here
 from ringline.net.endpoint import Endpoint
 from tests.commands import ringline
 from tests.peers.dead_ends import deaf_endpoint, refusing_endpoint
-from tests.peers.processes import Peer, ringline_node
+from tests.peers.processes import Peer, patience, ringline_node
 from tests.raw_nodes import endpoint_of, raw_node, read_banner
 from tests.rings import open_peers
 from tests.test_cli_errors import http_server
@@ -84,7 +84,8 @@ def test_a_node_alone_has_no_ways(peers):
 
 @contextmanager
 def http_endpoint() -> Iterator[str]:
-    with http_server() as endpoint:
+    with http_server() as endpoint, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stranger, "_PATIENCE", patience(30))  # it answers, maybe not in a second
         yield endpoint
 
 
@@ -99,7 +100,7 @@ def http_endpoint() -> Iterator[str]:
 def test_what_is_no_node_is_a_problem_with_advice_and_the_others_are_examined(
     dead_end, check, text, advice, peers, monkeypatch
 ):
-    monkeypatch.setattr(greeting, "HELLO_TIMEOUT", 2.0)
+    monkeypatch.setattr(greeting, "HELLO_TIMEOUT", patience(5.0))
     with dead_end() as endpoint:
         findings = look(endpoint, peers[0].endpoint)
     assert not would_run(findings)
@@ -146,6 +147,23 @@ def test_a_device_that_does_not_do_its_work_is_a_problem(prelude, check, text):
     assert problem.advice
 
 
+#: the first large write takes a second.
+HELD_UP = """
+import time, ringline.server.handlers.tensors as t
+write, slow = t.set_tensor, [1.0]
+def set_tensor(request, size, context):
+    time.sleep(slow.pop() if slow and size > 1 << 20 else 0)
+    return write(request, size, context)
+t.set_tensor = set_tensor
+"""
+
+
+def test_a_link_is_not_slow_because_one_write_was_held_up():
+    with node_with(HELD_UP) as endpoint:
+        found = about(look(endpoint), endpoint)["throughput"]
+    assert found.grade is Grade.OK, found
+
+
 def test_a_way_that_the_operator_does_not_allow_is_a_warning_with_the_flag(peers):
     target = peers[0].endpoint
     with ringline_node("--allow-peer=192.0.2.0/24") as source:
@@ -163,6 +181,18 @@ def test_an_older_node_is_to_be_updated(peers):
     assert about(findings, old)["version"].advice.endswith("update it")
     way = about(findings, f"{peers[0].endpoint} -> {old}")["way"]
     assert (way.grade, way.facts["path"]) == (Grade.OK, "direct")
+
+
+@pytest.mark.parametrize("version", [(6, 0, 0), (7, 1, 0), (8, 0, 0)], ids=str)
+def test_a_server_of_another_protocol_is_a_problem_that_names_both_versions(version):
+    with node_with(f"import ringline.wire.commands as c; c.BASE_VERSION = {version}") as endpoint:
+        problem = look(endpoint)[-1]
+    assert (problem.grade, problem.check) == (Grade.PROBLEM, "greet")
+    theirs = ".".join(map(str, version))
+    assert problem.text.startswith(
+        f"it speaks ggml RPC {theirs}, ringline 7.0.0: run a server from"
+    )
+    assert "ggml-rpc-server of the same llama.cpp version" in problem.advice
 
 
 def the_json(*arguments: str) -> tuple[int, dict[str, Any]]:

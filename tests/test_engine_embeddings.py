@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 
@@ -57,6 +58,19 @@ def engine_over(
         standard = {"parallel": 2, "n_ctx": 512}
         with Engine(ring, placed, embeddings=chosen, **{**standard, **options}) as engine:
             yield engine
+
+
+@contextmanager
+def held(engine):
+    """What is being computed takes until the block ends."""
+    go = threading.Event()
+    with pytest.MonkeyPatch.context() as patch:
+        remote = engine._groups[0]._context._remote
+        patch.setattr(remote, "check", lambda: go.wait(SECONDS))
+        try:
+            yield
+        finally:
+            go.set()
 
 
 def vectors(engine, texts, *, normalize=False):
@@ -235,23 +249,25 @@ def test_an_engine_embeds_only_if_it_was_told_to(decoder):
 
 def test_what_waits_can_be_cancelled_and_makes_room_in_the_queue(decoder):
     with engine_over(decoder, queue=2) as engine:
-        long = [[5] * 512] * 64
-        running = engine.embed(long)
-        waiting = [engine.embed(long), engine.embed(long)]
-        with pytest.raises(BusyError, match="ahead already"):
-            engine.embed(long)
-        assert waiting.pop().cancel()
-        waiting.append(engine.embed(["x"]))
-        assert not running.done()
+        long = [[5] * 512] * 16
+        with held(engine):
+            running = engine.embed(long)
+            waiting = [engine.embed(long), engine.embed(long)]
+            with pytest.raises(BusyError, match="ahead already"):
+                engine.embed(long)
+            assert waiting.pop().cancel()
+            waiting.append(engine.embed(["x"]))
+            assert not running.done()
         assert len(running.result(SECONDS)) == len(long)
         assert [len(answer.result(SECONDS)) for answer in waiting] == [len(long), 1]
 
 
 def test_without_a_queue_one_request_is_taken_at_a_time(decoder):
     with engine_over(decoder, queue=0) as engine:
-        running = engine.embed([[5] * 512] * 64)
-        with pytest.raises(BusyError):
-            engine.embed(["x"])
+        with held(engine):
+            running = engine.embed([[5] * 512])
+            with pytest.raises(BusyError):
+                engine.embed(["x"])
         running.result(SECONDS)
         assert vectors(engine, ["x"])
 
@@ -326,7 +342,7 @@ def test_an_encoder_in_a_process_is_ready_and_says_that_it_writes_nothing(encode
 def test_embeddings_that_wait_in_a_process_can_be_given_up(decoder):
     with EngineProcess(spec(decoder, embeddings=EmbeddingOptions())) as process:
         long = [[5] * 512] * 32
-        running, waiting = process.embed(long), process.embed(long)
+        running, waiting = process.embed(long), process.embed([[5] * 512] * 500)
         process.cancel(waiting)
         with pytest.raises(EngineError, match="cancelled"):
             waiting.result(SECONDS)

@@ -164,15 +164,23 @@ def test_a_job_that_waits_can_be_cancelled(roomy):
         job.cancel()
 
 
-def test_a_long_prompt_does_not_stop_a_stream(engine):
-    stream = engine.submit("Go", n_predict=100)
-    pieces = iter(stream)
-    next(pieces)
-    long = engine.submit([7 + n % 90 for n in range(240)], n_predict=1)
-    while long.state is not TaskState.DONE:
-        assert next(pieces, None) is not None  # it goes on meanwhile
-    # 240 tokens beside one stream, in steps of 64: four of them, not one.
+def test_a_long_prompt_does_not_stop_a_stream(engine, patience):
+    pieces, before, there = [], [], threading.Event()
+
+    def tell(event):
+        pieces.append(event)
+        there.wait(patience(SECONDS))  # on the engine's thread: 99 tokens are still to come
+
+    stream = engine.submit("Go", n_predict=100, sink=tell)
+    wait_for(lambda: pieces, patience)
+    prompt = [7 + n % 90 for n in range(240)]
+    long = engine.submit(prompt, n_predict=1, sink=lambda event: before.append(len(pieces)))
+    there.set()
+    wait_for(lambda: long.state is TaskState.DONE, patience)
+    # 240 tokens beside one stream, in steps of 64: four of them, not one, and it goes on meanwhile.
+    assert before[0] >= 4
     assert engine.metrics().groups[0].steps >= 5
+    assert stream.state is not TaskState.FAILED
     stream.cancel()
 
 
@@ -251,7 +259,11 @@ def test_a_grammar_that_allows_nothing_more_fails_its_own_job_alone(engine):
     ("prompt", "options", "reason"),
     [
         ([], {}, "the prompt is empty"),
-        ([5] * 257, {}, "257 tokens and the context of one request holds 256"),
+        (
+            [5] * 257,
+            {},
+            "257 tokens and exceeds the available context size: the context of one",
+        ),
         ("Go", {"stop": ["a", ""]}, "a stop string is empty"),
         ("Go", {"logprobs": 101}, "logprobs is 101"),
         ("Go", {"sampling": SamplingParams(grammar="no grammar")}, "the grammar cannot be used"),

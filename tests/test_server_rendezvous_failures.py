@@ -253,6 +253,32 @@ def test_destinations_that_are_gone_make_room_for_new_ones():
             source.ping()
 
 
+def test_data_for_a_destination_that_takes_none_are_bounded_and_the_session_goes_on():
+    """Snapshots wait for a deaf node up to a limit; then a send waits, and is refused at last."""
+    prelude = (
+        "import ringline.server.senders as senders\n"
+        "senders.MOST_QUEUED, senders._ROOM_TIMEOUT = 100, 0.5"
+    )
+    with (
+        raw_node("--threads=1", prelude=prelude) as process,
+        deaf_endpoint() as deaf,
+        Client.extended(endpoint_of(read_banner(process)), level=4) as source,
+    ):
+        tensor = source.alloc(64).vector(1, 16)
+        source.write(tensor, NEW)
+
+        def post() -> None:
+            source.post(SendTensor(tensor.pack(), 0, 64, new_ticket(), 1, deaf))
+
+        post()
+        post()
+        source.ping()  # 128 bytes wait: from now on there is no room
+        post()
+        with pytest.raises(RefusedError, match=r"no data for 0.5 s, 128 bytes wait for it"):
+            source.ping()
+        assert source.read(tensor, 64) == NEW
+
+
 @contextmanager
 def patient(client: Client, seconds: float) -> Iterator[None]:
     silence, client.stream.silence = client.stream.silence, patience(seconds)

@@ -40,6 +40,14 @@ def test_a_port_that_is_taken_is_told_in_one_sentence():
         line = the_sentence(serve(f"--port={port}"))
     assert f"127.0.0.1:{port}" in line
     assert "in use" in line
+    assert line.endswith("end it, or choose another port")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+def test_a_host_that_is_not_this_machine_is_told_with_what_to_give(host):
+    line = the_sentence(serve(f"--host={host}", "--port=0", "--insecure"))
+    assert line.startswith(f"error: cannot listen on {host}:0 (")
+    assert line.endswith("give an address or a name of this machine")
 
 
 def test_an_unknown_device_is_told_with_those_that_there_are():

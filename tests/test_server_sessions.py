@@ -174,6 +174,16 @@ def test_a_killed_session_is_logged_and_others_go_on(node):
             third.ping()
 
 
+def test_where_memory_runs_out_the_kernel_ends_a_session_and_no_gatekeeper(node):
+    """A node does not fall for one client's greed: a session counts as if it held much more."""
+
+    def adjustment(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    with session_of(node) as (_, pid):
+        assert adjustment(pid) == min(1000, adjustment(node.process.pid) + 500)
+
+
 def test_a_graph_that_kills_ggml_costs_one_client_alone(node):
     """An index out of range depends on data: no check of the graph can catch it."""
     with Client.extended(node.endpoint) as other, Client.extended(node.endpoint) as client:

@@ -158,6 +158,7 @@ def test_one_file_alone_is_an_error_that_names_the_others(kept, files, monkeypat
     assert done.code == 1
     for name in ("cert", "key", "ca"):
         assert (f"--tls-{name} (RINGLINE_TLS_{name.upper()})" in done.error) == (name not in kept)
+    assert f"{'is' if len(kept) == 2 else 'are'} missing" in done.error
 
 
 def test_files_that_cannot_be_used_are_told(files, authority, tmp_path: Path):

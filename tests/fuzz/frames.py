@@ -44,6 +44,7 @@ from ringline.wire.thin import Encoder
 from tests.fuzz.corpus import record_frames
 from tests.fuzz.nodes import FUZZ_NODE
 from tests.fuzz.recording import Said
+from tests.fuzz.session import PATIENCE
 from tests.peers.processes import Peer, patience, ringline_node
 from tests.server_client import Block, Client, addition, floats, graph_body
 
@@ -204,14 +205,17 @@ class _Sender:
 
     def send(self, message: Message, role: str) -> None:
         """Send one, and see that something sensible comes of it."""
+        owed = message.command not in MAY_WAIT and not self._incomplete(message)
         try:
             client = self._connection(role)
+            if role != "stock":
+                client.stream.silence = patience(PATIENCE if owed else 2.0)
             client.stream.send([message.wire])
             end = self._answer(client, role)
         except DeadlineError:
             end = "waits"
             self._drop(role)
-            if message.command not in MAY_WAIT and not self._incomplete(message):
+            if owed:
                 self._fault(message, role, "no answer")
         except NetworkError:
             end = "closed"
@@ -248,7 +252,6 @@ class _Sender:
     def _connection(self, role: str) -> Client:
         if role not in self._open:
             self._open[role] = self._connect(role)
-            self._open[role].stream.silence = patience(0.5 if role == "stock" else 2.0)
         return self._open[role]
 
     def _connect(self, role: str) -> Client:

@@ -21,9 +21,11 @@ def _port_and_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give the test's servers a port, and end them."""
     import utils  # of the tests, on whose path this runs
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(utils.ServerProcess, "server_port", probe.getsockname()[1])
-    yield
-    for server in set(utils.server_instances):
-        server.stop()
+    # The port stays ours until the end, and the server may listen there: see tests.peers.dead_ends.
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(utils.ServerProcess, "server_port", kept.getsockname()[1])
+        yield
+        for server in set(utils.server_instances):
+            server.stop()

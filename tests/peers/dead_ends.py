@@ -1,4 +1,4 @@
-"""Endpoints where no server answers, for tests of what a client does then."""
+"""Endpoints where no server answers, and ports that wait for one that comes back."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ def refusing_endpoint() -> Iterator[str]:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@contextmanager
+def kept_port(port: int) -> Iterator[None]:
+    """Nobody is given this port by the kernel while the block runs, as server or as client.
+
+    A server that asks for it by its number can have it: both have SO_REUSEADDR, and one listens.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", port))
+        yield
 
 
 @contextmanager

@@ -39,8 +39,8 @@ class Forwarder:
         """
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join(patience(10))
-        assert not self._acceptor.is_alive(), "the forwarder still takes a connection"
+        self._acceptor.join(patience(30))
+        assert not self._acceptor.is_alive(), "the forwarder is still taking a connection"
         self._listener.close()
 
     def accept_again(self) -> None:
@@ -82,7 +82,8 @@ class Forwarder:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(patience(30))
+            assert not thread.is_alive(), "a thread of the forwarder does not end"
         for sock in self._sockets:
             sock.close()
 
@@ -104,7 +105,7 @@ class Forwarder:
                 continue
             try:
                 node = socket.create_connection(self._target)
-            except OSError:  # the target is gone: so is the way to it
+            except OSError:  # nobody listens there any more: as if the client had found out itself
                 client.close()
                 continue
             self._sockets.append(node)

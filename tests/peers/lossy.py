@@ -83,27 +83,38 @@ class Lossy:
         self._threads[0].start()
 
     def close(self) -> None:
-        """End all connections and threads."""
+        """End all connections and threads: one that is being taken is taken first."""
         self._ended.set()
         acceptor, *_ = self._threads
-        # First nobody comes any more: one who was being taken is among _sockets then.
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        acceptor.join(patience(10))
+        self._shut(self._listener)
+        self._join(acceptor)
         for sock in self._sockets:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+            self._shut(sock)
         for thread in self._threads:
-            thread.join(patience(10))
-            assert not thread.is_alive(), "a thread of the proxy does not end"
+            self._join(thread)
         for sock in (self._listener, *self._sockets):
             sock.close()
+
+    @staticmethod
+    def _shut(sock: socket.socket) -> None:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+    @staticmethod
+    def _join(thread: threading.Thread) -> None:
+        thread.join(patience(30))
+        assert not thread.is_alive(), "a thread of the proxy does not end"
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                way = _Way(self, client, socket.create_connection(self._target))
+                try:
+                    node = socket.create_connection(self._target)
+                except OSError:  # nobody listens there any more
+                    client.close()
+                    continue
+                way = _Way(self, client, node)
                 self._sockets += [way.client, way.node]
                 for run in (way.requests, way.replies):
                     self._threads.append(threading.Thread(target=run, daemon=True))

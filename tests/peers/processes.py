@@ -15,14 +15,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.peers.dead_ends import kept_port
+
 ROOT = Path(__file__).resolve().parents[2]
 LOG_TAIL = 6000  # bytes of a log that an error shows
-START_SECONDS, STOP_SECONDS, CLIENT_SECONDS = 30.0, 5.0, 120.0
+START_SECONDS, STOP_SECONDS, CLIENT_SECONDS = 60.0, 20.0, 300.0
 
 
 class PeerFailed(AssertionError):
@@ -78,7 +80,9 @@ def stock_server(
     command += [f"--cache={cache}"] if cache else []
     with ExitStack() as stack:
         yield [
-            stack.enter_context(_peer(f"stock server {index}", command, "stock: ready on ", env))
+            stack.enter_context(
+                _peer(f"stock server {index}", command, "stock: ready on ", env, port)
+            )
             for index in range(n)
         ]
 
@@ -95,7 +99,7 @@ def ringline_node(
     if prelude:
         start = ["-c", f"{prelude}\nfrom ringline.cli.main import main\nmain()"]
     command = [*start, "serve", f"--port={port}", *arguments]
-    with _peer("ringline node", command, "ringline: ready on ", env) as peer:
+    with _peer("ringline node", command, "ringline: ready on ", env, port) as peer:
         yield peer
 
 
@@ -185,9 +189,9 @@ def read_tail(path: Path, size: int = LOG_TAIL) -> str:
 
 @contextmanager
 def _peer(
-    name: str, command: Sequence[str], ready: str, env: Mapping[str, str] | None
+    name: str, command: Sequence[str], ready: str, env: Mapping[str, str] | None, port: int
 ) -> Iterator[Peer]:
-    """Run one peer; its log goes to a temporary file."""
+    """Run one peer; its log goes to a temporary file. A port that is named is kept for it."""
     with tempfile.TemporaryDirectory(prefix="ringline-peer-") as folder:
         log_path = Path(folder) / "log"
         with log_path.open("wb") as log:
@@ -200,7 +204,8 @@ def _peer(
                 stderr=subprocess.STDOUT,
             )
         try:
-            endpoint = _wait_ready(name, process, log_path, ready)
+            with kept_port(port) if port else nullcontext():
+                endpoint = _wait_ready(name, process, log_path, ready)
             with _log_in_errors(name, log_path):
                 yield Peer(name, endpoint, process, log_path)
         finally:

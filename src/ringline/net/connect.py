@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 import ssl
@@ -118,12 +119,22 @@ def listen(endpoint: Endpoint, *, backlog: int = 128) -> socket.socket:
         family, kind, proto, _, address = min(found, key=lambda a: a[0] != socket.AF_INET)
         sock = socket.socket(family, kind, proto)
     except OSError as error:
-        raise CallerError(f"cannot listen on {endpoint}: {error.strerror}") from None
+        raise _no_listener(endpoint, error) from None
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(backlog)
     except OSError as error:
         sock.close()
-        raise CallerError(f"cannot listen on {endpoint}: {error.strerror}") from None
+        raise _no_listener(endpoint, error) from None
     return sock
+
+
+def _no_listener(endpoint: Endpoint, error: OSError) -> CallerError:
+    if error.errno == errno.EADDRINUSE:
+        advice = "something listens there already: end it, or choose another port"
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        advice = "choose a port above 1023"
+    else:
+        advice = "give an address or a name of this machine"
+    return CallerError(f"cannot listen on {endpoint} ({error.strerror}): {advice}")

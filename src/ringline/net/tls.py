@@ -85,9 +85,10 @@ class TlsFiles:
                 )
                 if not file
             ]
+            verb = "is" if len(missing) == 1 else "are"
             raise CallerError(
                 f"TLS needs a certificate, its key and the CA: {' and '.join(missing)} "
-                "is missing; `ringline certs` makes them"
+                f"{verb} missing; `ringline certs` makes them"
             )
         return cls(*files)
 

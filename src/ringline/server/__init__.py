@@ -5,7 +5,7 @@
     gatekeeper   the loop                              reception   accept, HELLO, limits
     ports        TLS, plain, loopback                  door        the doorman's place in the loop
     doorman      TLS handshakes, a process             relay       TLS to plain, a process each
-    crowd        who makes room in a flood
+    crowd        handshakes: deadlines, who makes room
     handshake    the first bytes, pure                 roster      live sessions, routing
     pool         fork, hand over, reap                 handover    the message with a socket
     session      a session process                     connection  one thread, one client

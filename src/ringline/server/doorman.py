@@ -27,7 +27,7 @@ from ringline.net.endpoint import Endpoint
 from ringline.net.stream import no_delay
 from ringline.net.tls import TlsSocket, in_words
 from ringline.server.accepting import accept_all
-from ringline.server.crowd import too_many
+from ringline.server.crowd import Crowd
 from ringline.server.limits import FAREWELL_TIMEOUT
 from ringline.server.log import speak_as, tell
 from ringline.server.origin import origin_of
@@ -55,6 +55,16 @@ class _Guest:
         self.deadline = Deadline(settings.HELLO_TIMEOUT)
         self.begun = False
         self.leaving = False
+        self.half_open = True
+
+    @property
+    def missing(self) -> str:
+        """What it has not finished."""
+        return "" if self.leaving else "TLS"
+
+    def close(self) -> None:
+        """Close our copy of its socket; the connection lives on where a relay has it."""
+        self.tls.forget()
 
 
 class Doorman:
@@ -81,7 +91,7 @@ class Doorman:
         self._context = context
         self._failed = partial(tally.add, Counter.HANDSHAKE, 1)
         self._selector = selectors.DefaultSelector()
-        self._guests: dict[int, _Guest] = {}
+        self._guests: Crowd[_Guest] = Crowd(self._selector, self._failed)
         self._relays: dict[int, str] = {}
         self._wake, self._tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._over = False
@@ -97,10 +107,9 @@ class Doorman:
         ):
             self._selector.register(source, selectors.EVENT_READ, action)
         while not self._over:
-            times = [guest.deadline.left() or 0.0 for guest in self._guests.values()]
-            for key, _ in self._selector.select(min(times, default=None)):
+            for key, _ in self._selector.select(self._guests.patience()):
                 key.data()
-            self._expire()
+            self._guests.expire()
 
     def _end(self) -> None:
         """The gatekeeper says nothing; so it has gone."""
@@ -133,32 +142,26 @@ class Doorman:
     def _receive(self, sock: socket.socket, address: Endpoint) -> None:
         keep_alive(sock)
         no_delay(sock)
-        guest = _Guest(sock, address, self._context)
-        crowded = too_many(list(self._guests.values()), guest.origin)
-        if crowded is not None:
-            self._failed("evicted")
-            self._drop(crowded)
-        self._guests[sock.fileno()] = guest
-        self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, guest))
+        self._guests.enter(_Guest(sock, address, self._context), self._hear)
 
     def _hear(self, guest: _Guest) -> None:
         """A guest has something to say, takes what we have to say, or has left."""
-        if guest.sock.fileno() not in self._guests:
-            return  # closed earlier in the same round
+        if guest not in self._guests:
+            return
         try:
             if guest.leaving:
                 if not guest.sock.recv(65536):
-                    self._drop(guest)
+                    self._guests.drop(guest)
             elif self._begin(guest):
                 self._advance(guest)
         except BlockingIOError:
             return
         except ssl.SSLEOFError:
-            self._lost(guest, "it left")
+            self._guests.lost(guest, "it left")
         except ssl.SSLError as error:
             self._refuse(guest, "tls_refused", in_words(error))
         except OSError as error:
-            self._lost(guest, error.strerror or str(error))
+            self._guests.lost(guest, error.strerror or str(error))
 
     def _begin(self, guest: _Guest) -> bool:
         """Look at the first byte; whether it is that of a TLS client."""
@@ -166,7 +169,7 @@ class Doorman:
             return True
         first = guest.sock.recv(1, socket.MSG_PEEK)
         if not first:
-            self._drop(guest)
+            self._guests.drop(guest)
             return False
         guest.begun = first[0] == _HANDSHAKE
         if not guest.begun:
@@ -192,29 +195,7 @@ class Doorman:
             guest.sock.shutdown(socket.SHUT_WR)
             self._selector.modify(guest.sock, selectors.EVENT_READ, partial(self._hear, guest))
         except OSError:
-            self._drop(guest)
-
-    def _lost(self, guest: _Guest, reason: str) -> None:
-        self._failed("lost")
-        text = "%s: lost in its handshake (%s)"
-        tell(_log, logging.INFO, "handshake_lost", text, guest.name, reason, client=guest.name)
-        self._drop(guest)
-
-    def _expire(self) -> None:
-        for guest in [guest for guest in self._guests.values() if guest.deadline.passed()]:
-            if not guest.leaving:
-                self._failed("timeout")
-                text = "%s: closed, no whole %s within %g s"
-                args = (guest.name, "TLS", guest.deadline.seconds)
-                facts = {"client": guest.name, "stage": "TLS", "seconds": guest.deadline.seconds}
-                tell(_log, logging.WARNING, "handshake_timeout", text, *args, **facts)
-            self._drop(guest)
-
-    def _drop(self, guest: _Guest) -> None:
-        """Close our copy of a guest's socket."""
-        self._selector.unregister(guest.sock)
-        del self._guests[guest.sock.fileno()]
-        guest.tls.forget()
+            self._guests.drop(guest)
 
     def _hand_on(self, guest: _Guest) -> None:
         """Its certificate is good: give it a relay, and the relay's other end to the gatekeeper."""
@@ -241,7 +222,7 @@ class Doorman:
         finally:
             ours.close()
             theirs.close()
-            self._drop(guest)
+            self._guests.drop(guest)
 
     def _become_relay(self, guest: _Guest, inner: socket.socket) -> NoReturn:
         """The child: let go of everything of the doorman's but this guest."""
@@ -252,9 +233,9 @@ class Doorman:
             self._selector.close()
             self._listener.close()
             self._control.close()
-            for other in self._guests.values():
+            for other in self._guests:
                 if other is not guest:
-                    other.tls.forget()
+                    other.close()
             os.close(self._wake)
             os.close(self._tell)
             speak_as(f"ringline serve [TLS {guest.name}]", client=guest.name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import selectors
 import signal
 import socket
 import threading
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from http.server import ThreadingHTTPServer
 from typing import Final, NoReturn
 
+from ringline.net.deadline import Deadline
 from ringline.server.context import Node
 from ringline.server.ledger import Ledger
 from ringline.server.log import speak_as, tell
@@ -30,8 +32,11 @@ _log = logging.getLogger(__name__)
 _MOST_SCRAPES: Final = 8
 #: seconds that a scraper has for each line of its request, and to take the answer.
 _PATIENCE: Final = 10.0
-#: an exporter that ends sooner than this is not started again: it would only end again.
+#: an exporter that has lived so long is replaced at once; one that ends sooner after a pause, which
+#: doubles each time up to a bound: it might only end again.
 _STEADY: Final = 10.0
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
 
 
 class Exporter:
@@ -41,26 +46,46 @@ class Exporter:
         listener: the listening socket for scrapers, ours to close.
         node: what the metrics describe.
         ledger: the counts.
+        selector: the gatekeeper's; its keys carry the function to call.
+        forget: closes, in the child, what belongs to the gatekeeper.
     """
 
-    def __init__(self, listener: socket.socket, node: Node, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        node: Node,
+        ledger: Ledger,
+        selector: selectors.BaseSelector,
+        forget: Callable[[], None],
+    ) -> None:
         self._listener = listener
         self._node = node
         self._ledger = ledger
-        self._end = -1
+        self._selector = selector
+        self._forget = forget
+        self._end = self._pidfd = -1
         self._pid = 0
         self._born = 0.0
-        self.pidfd = -1
+        self._pause = 0.0
+        self._again = Deadline(0.0)
 
-    def start(self, forget: Callable[[], None]) -> None:
-        """Fork it.
+    def patience(self) -> float | None:
+        """Seconds until it may be started; None where it runs."""
+        return None if self._pidfd >= 0 else self._again.left()
 
-        Args:
-            forget: closes, in the child, what belongs to the gatekeeper.
+    def keep(self) -> None:
+        """Start it where there is none and the pause is over."""
+        if self._pidfd >= 0 or not self._again.passed():
+            return
+        try:
+            self._start()
+        except OSError as error:
+            text = "cannot serve metrics (%s); trying again in %g s"
+            self._rest()
+            args = (error, self._pause)
+            tell(_log, logging.WARNING, "no_exporter", text, *args, errno=error.errno)
 
-        Raises:
-            OSError: the system gives no more processes or descriptors.
-        """
+    def _start(self) -> None:
         theirs, self._end = os.pipe()
         # Until the child has its own handlers, a signal for it would run ours and be lost.
         former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
@@ -68,29 +93,42 @@ class Exporter:
             self._pid = os.fork()
             if self._pid == 0:
                 os.close(self._end)
-                _become_exporter(self._listener, self._node, self._ledger, theirs, forget)
+                _become_exporter(self._listener, self._node, self._ledger, theirs, self._forget)
+        except BaseException:
+            os.close(self._end)
+            self._end = -1
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
             os.close(theirs)
-        self.pidfd = os.pidfd_open(self._pid)
+        self._pidfd = os.pidfd_open(self._pid)
         self._born = time.monotonic()
+        self._selector.register(self._pidfd, selectors.EVENT_READ, self._ended)
 
-    def ended(self) -> bool:
-        """Reap it; whether it may be started again."""
-        os.waitpid(self._pid, 0)
+    def _ended(self) -> None:
+        """Reap it; keep() starts another one."""
+        self._selector.unregister(self._pidfd)
+        _, status = os.waitpid(self._pid, 0)
         self.close_process()
-        steady = time.monotonic() - self._born > _STEADY
-        what = "starting another one" if steady else "there are no metrics until a restart"
-        text = f"the process that serves the metrics has ended: {what}"
-        tell(_log, logging.WARNING, "no_exporter", text)
-        return steady
+        if time.monotonic() - self._born > _STEADY:
+            self._pause = 0.0
+        else:
+            self._rest()
+        code = os.waitstatus_to_exitcode(status)
+        text = "the process that serves the metrics (pid %d) ended with code %d, the next in %g s"
+        args = (self._pid, code, self._pause)
+        tell(_log, logging.WARNING, "no_exporter", text, *args, code=code, seconds=self._pause)
+
+    def _rest(self) -> None:
+        self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
+        self._again = Deadline(self._pause)
 
     def close_process(self) -> None:
         """Close what the gatekeeper has of the process, which ends then; may be called again."""
-        for descriptor in (self._end, self.pidfd):
+        for descriptor in (self._end, self._pidfd):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._end = self.pidfd = -1
+        self._end = self._pidfd = -1
 
     def close(self) -> None:
         """The same, and the socket: a fork calls it too."""

@@ -62,7 +62,11 @@ class Gatekeeper:
         self._stopping = False
         self._wake, self._tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._ledger = Ledger(node.options.max_sessions)
-        self._exporter = Exporter(scrapers, node, self._ledger) if scrapers else None
+        self._exporter = (
+            Exporter(scrapers, node, self._ledger, self._selector, self._forget_for_exporter)
+            if scrapers
+            else None
+        )
         self._pool = Pool(node, WARM_PROCESSES, self._ledger, born=self._watch, forget=self._forget)
         self.crashes = Crashes(node.options.crash_pause)
         tally = self._ledger.tally
@@ -89,7 +93,7 @@ class Gatekeeper:
         signal.set_wakeup_fd(self._tell)
         for number in STOP_SIGNALS:
             signal.signal(number, self._ask_to_stop)
-        self._start_exporter()
+        self._keep_exporter()
         self._refill()
         return self
 
@@ -109,9 +113,10 @@ class Gatekeeper:
     def run(self) -> None:
         """Serve until a signal, or the end of standard input, asks to stop."""
         while not self._stopping:
-            for key, _ in self._selector.select(self._reception.patience()):
+            for key, _ in self._selector.select(self._patience()):
                 key.data()
             self._reception.expire()
+            self._keep_exporter()
             self._refill()
 
     # Reasons to stop
@@ -148,24 +153,16 @@ class Gatekeeper:
             tell(_log, logging.WARNING, "no_process", text, error, errno=error.errno)
             time.sleep(_RECOVERY)
 
-    def _start_exporter(self) -> None:
+    def _keep_exporter(self) -> None:
         """Let another process serve the metrics, if there is a socket for that."""
-        exporter = self._exporter
-        if exporter is None:
-            return
-        try:
-            exporter.start(self._forget_for_exporter)
-        except OSError as error:
-            text = "cannot serve metrics (%s)"
-            tell(_log, logging.WARNING, "no_exporter", text, error, errno=error.errno)
-            return
-        self._selector.register(exporter.pidfd, selectors.EVENT_READ, self._exporter_ended)
+        if self._exporter is not None:
+            self._exporter.keep()
 
-    def _exporter_ended(self) -> None:
-        assert self._exporter is not None
-        self._selector.unregister(self._exporter.pidfd)
-        if self._exporter.ended():
-            self._start_exporter()
+    def _patience(self) -> float | None:
+        """Seconds until something is due that no descriptor tells; None where nothing is."""
+        exporter = self._exporter.patience() if self._exporter is not None else None
+        due = (self._reception.patience(), exporter)
+        return min((seconds for seconds in due if seconds is not None), default=None)
 
     def _watch(self, process: SessionProcess) -> None:
         """A process has been born: notice its end."""

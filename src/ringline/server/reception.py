@@ -21,7 +21,7 @@ from ringline.net.connect import keep_alive
 from ringline.net.deadline import Deadline
 from ringline.net.endpoint import Endpoint
 from ringline.server.accepting import accept_all
-from ringline.server.crowd import choose, too_many
+from ringline.server.crowd import Crowd, choose
 from ringline.server.handshake import Handshake, Stage
 from ringline.server.limits import MOST_WAITING
 from ringline.server.log import tell
@@ -52,6 +52,20 @@ class _Guest:
         """Whether it has said HELLO and no command yet."""
         return self.handshake.stage is Stage.FIRST_COMMAND
 
+    @property
+    def half_open(self) -> bool:
+        """Whether it has not said HELLO yet: then it counts against the bounds."""
+        return not self.idle
+
+    @property
+    def missing(self) -> str:
+        """What it has not finished."""
+        return self.handshake.stage.name
+
+    def close(self) -> None:
+        """Close our copy of its socket."""
+        self.sock.close()
+
 
 class Reception:
     """Accepts connections and leads each through its handshake.
@@ -78,8 +92,7 @@ class Reception:
         self._admit = admit
         self._idle_timeout = patience or None
         self._failed = failed
-        #: by descriptor, in the order of their coming.
-        self._guests: dict[int, _Guest] = {}
+        self._guests: Crowd[_Guest] = Crowd(selector, failed)
         if listener is not None:
             listener.setblocking(False)
             accept = partial(self._accept, listener)
@@ -87,26 +100,18 @@ class Reception:
 
     def patience(self) -> float | None:
         """Seconds until the next deadline; None where there is none."""
-        times = [guest.deadline.left() for guest in self._guests.values()]
-        return min((left for left in times if left is not None), default=None)
+        return self._guests.patience()
 
     def expire(self) -> None:
         """Close those whose deadline has passed."""
-        for guest in [guest for guest in self._guests.values() if guest.deadline.passed()]:
-            stage, seconds = guest.handshake.stage.name, guest.deadline.seconds
-            text = "%s: closed, no whole %s within %g s"
-            facts = {"client": guest.name, "stage": stage, "seconds": seconds}
-            args = (guest.name, stage, seconds)
-            tell(_log, logging.WARNING, "handshake_timeout", text, *args, **facts)
-            self._failed("timeout")
-            self._drop(guest)
+        self._guests.expire()
 
     def close(self) -> None:
         """Close all sockets, and touch nothing else: a fork calls it too."""
         if self._listener is not None:
             self._listener.close()
-        for guest in self._guests.values():
-            guest.sock.close()
+        for guest in self._guests:
+            guest.close()
 
     def _accept(self, listener: socket.socket) -> None:
         def receive(sock: socket.socket, address: Endpoint) -> None:
@@ -124,22 +129,15 @@ class Reception:
         """
         sock.setblocking(False)
         keep_alive(sock)
-        guest = _Guest(sock, address, seconds)
-        half_open = [other for other in self._guests.values() if not other.idle]
-        crowded = too_many(half_open, guest.origin)
-        if crowded is not None:
-            self._failed("evicted")
-            self._drop(crowded)
-        self._guests[sock.fileno()] = guest
-        self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, guest))
+        self._guests.enter(_Guest(sock, address, seconds), self._hear)
 
     def _hear(self, guest: _Guest) -> None:
         """A guest has something to say, or has left."""
-        if guest.sock.fileno() not in self._guests:
-            return  # closed earlier in the same round
+        if guest not in self._guests:
+            return
         try:
             if not self._advance(guest):
-                self._drop(guest)
+                self._guests.drop(guest)
             elif guest.handshake.stage is Stage.DONE:
                 self._finish(guest)
         except BlockingIOError:
@@ -148,12 +146,9 @@ class Reception:
             text = "%s: not a client, closing: %s"
             tell(_log, logging.WARNING, "not_a_client", text, guest.name, error, client=guest.name)
             self._failed("not_a_client")
-            self._drop(guest)
+            self._guests.drop(guest)
         except OSError as error:
-            text = "%s: lost in its handshake (%s)"
-            tell(_log, logging.INFO, "handshake_lost", text, guest.name, error, client=guest.name)
-            self._failed("lost")
-            self._drop(guest)
+            self._guests.lost(guest, error)
 
     def _advance(self, guest: _Guest) -> bool:
         """One read's worth of handshake; False where the guest has closed."""
@@ -185,17 +180,10 @@ class Reception:
             self._failed(rule_of(error))
             if hello is not None:
                 guest.sock.send(error_frame(error.code, str(error)))
-        self._drop(guest)
-
-    def _drop(self, guest: _Guest) -> None:
-        """Close our copy of a guest's socket."""
-        self._selector.unregister(guest.sock)
-        del self._guests[guest.sock.fileno()]
-        guest.sock.close()
+        self._guests.drop(guest)
 
     def _make_room(self) -> None:
         """Idle connections cost little and may wait for long, but their number has a limit."""
-        idle = [guest for guest in self._guests.values() if guest.idle]
+        idle = [guest for guest in self._guests if guest.idle]
         if len(idle) > MOST_WAITING:
-            self._failed("evicted")
-            self._drop(choose(idle))
+            self._guests.evict(choose(idle))

@@ -39,7 +39,7 @@ from ringline.server.log import speak_as, tell
 from ringline.server.options import DeviceInfo
 from ringline.server.peers import Peers
 from ringline.server.senders import Senders
-from ringline.server.settling import settle_in
+from ringline.server.settling import go_first, settle_in
 from ringline.server.tally import Counter, Tally
 from ringline.wire.commands import EXTENSION_LEVEL, RULES
 from ringline.wire.extension import ExtHelloReply, Feature, Role
@@ -62,6 +62,7 @@ def run_session(control: socket.socket, node: Node, board: Board) -> NoReturn:
     code = 1
     try:
         settle_in()
+        go_first()
         speak_as("ringline serve [idle]")
         devices = tuple(find_devices([device.name for device in node.devices]))
         first = receive(control)

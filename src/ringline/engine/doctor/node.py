@@ -35,6 +35,7 @@ _SLOW_TRIP: Final = 0.01
 _ROUNDS: Final = 10
 #: bytes of the write that is timed.
 _WRITE: Final = 4 << 20
+_WRITES: Final = 3
 _SLOW_WRITE: Final = 10_000_000
 #: a device with less than this free holds no stage of any use.
 _LITTLE: Final = 64 << 20
@@ -154,7 +155,7 @@ def _one_trip(node: Node) -> float:
 
 
 def _throughput(node: Node) -> Finding:
-    """Time one write of some megabytes, less a round trip."""
+    """The quickest of some writes of some megabytes, less a round trip."""
     name = str(node.endpoint)
     made = node.alloc_buffer(0, _WRITE)
     if not made.handle:
@@ -164,12 +165,8 @@ def _throughput(node: Node) -> Finding:
     n = _WRITE // 4
     whole = (4, _WRITE, _WRITE, _WRITE)
     tensor = Tensor(id=1, type=0, buffer=made.handle, ne=(n, 1, 1, 1), nb=whole, data=base)
-    trip = _one_trip(node)
-    started = time.perf_counter()
     head, data = SetTensor(tensor.pack(), 0, 0).pack(), bytes(_WRITE)
-    node.main.post(Command.SET_TENSOR, head, data)
-    _one_trip(node)
-    seconds = max(time.perf_counter() - started - trip, 1e-6)
+    seconds = min(_one_write(node, head, data) for _ in range(_WRITES))
     node.free_buffer(made.handle, 0)
     rate = _WRITE / seconds
     text = f"{rate / 1e6:,.0f} MB/s for a write of {_WRITE >> 20} MiB"
@@ -178,6 +175,14 @@ def _throughput(node: Node) -> Finding:
         advice = "weights load at this rate, and prompts suffer: look for a faster link"
         return Finding(Grade.WARNING, name, "throughput", text, advice, facts)
     return Finding(Grade.OK, name, "throughput", text, facts=facts)
+
+
+def _one_write(node: Node, head: bytes, data: bytes) -> float:
+    trip = _one_trip(node)
+    started = time.perf_counter()
+    node.main.post(Command.SET_TENSOR, head, data)
+    _one_trip(node)
+    return max(time.perf_counter() - started - trip, 1e-6)
 
 
 def _memory(node: Node, index: int) -> Finding:

@@ -8,7 +8,7 @@ its memory. `check_nodes` refuses it before anything is built, naming the tensor
     kinds.py        patterns of types
     catalogue.py    the table of ops: what can be said in a line
     table.py        the table, applied to all nodes at once
-    elementwise.py, matrices.py, attention.py, recurrent.py, rows.py, shapes.py
+    elementwise.py, matrices.py, attention.py, recurrent.py, rows.py, shapes.py, pictures.py
                     what needs more than a line: one function for all nodes of an op
 
 What depends on data (a row number in a tensor) no rule can see.

@@ -186,6 +186,10 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
     # pictures, sound, and what makes new shapes
     "IM2COL": Entry(("f32 any f32", "f16 any f16|f32"), cpu="1=rows"),
     "CONV_2D": Entry(("f32 f32|f16 f32",), cpu="0=packed"),
+    "CONV_2D_DW": Entry(("f32 f32|f16 f32",), cpu="0=packed 1=packed"),
+    "COL2IM_1D": Entry(("= float",), made="0=packed"),
+    "WIN_PART": Entry(("f32 f32",), cpu="0=packed"),
+    "WIN_UNPART": Entry(("f32 f32",), cpu="0=packed"),
     "UPSCALE": Entry(("f32 f32",)),
     "POOL_1D": Entry(("f32 f32|f16",), cpu="0=even 0=rows"),
     "POOL_2D": Entry(("f32 f32|f16",), cpu="0=exact"),

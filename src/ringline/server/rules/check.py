@@ -11,7 +11,15 @@ import numpy.typing as npt
 
 from ringline.ggml.layout import OP_COUNT
 from ringline.ggml.types import tables
-from ringline.server.rules import attention, elementwise, matrices, recurrent, rows, shapes
+from ringline.server.rules import (
+    attention,
+    elementwise,
+    matrices,
+    pictures,
+    recurrent,
+    rows,
+    shapes,
+)
 from ringline.server.rules.catalogue import CATALOGUE, catalogue
 from ringline.server.rules.facts import Facts, Group
 from ringline.server.rules.table import check_table
@@ -71,18 +79,22 @@ RULES: Final[Mapping[str, Rule]] = {
     "SUM": rows.total,
     "SUM_ROWS": rows.one_for_each_row,
     "TOP_K": rows.top_k,
+    "COL2IM_1D": pictures.col2im_1d,
+    "CONV_2D": pictures.conv_2d,
+    "CONV_2D_DW": pictures.conv_2d_dw,
+    "IM2COL": pictures.im2col,
+    "POOL_1D": pictures.pool_1d,
+    "POOL_2D": pictures.pool_2d,
+    "UPSCALE": pictures.upscale,
+    "WIN_PART": pictures.win_part,
+    "WIN_UNPART": pictures.win_unpart,
     "ARANGE": shapes.arange,
-    "CONV_2D": shapes.conv_2d,
-    "IM2COL": shapes.im2col,
     "PAD": shapes.pad,
     "PAD_REFLECT_1D": shapes.pad_reflect,
     "PERMUTE": shapes.permute,
-    "POOL_1D": shapes.pool_1d,
-    "POOL_2D": shapes.pool_2d,
     "RESHAPE": shapes.reshape,
     "TIMESTEP_EMBEDDING": shapes.timestep,
     "TRANSPOSE": shapes.transpose,
-    "UPSCALE": shapes.upscale,
 }
 
 
