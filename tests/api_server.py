@@ -21,7 +21,7 @@ from tests.peers.process_tree import children
 from tests.peers.processes import ROOT, environment, patience, read_tail
 
 READY = "ringline: api ready on "
-START_SECONDS, ANSWER_SECONDS = 60.0, 60.0
+START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)

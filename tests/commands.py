@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.peers.processes import ROOT, environment, patience
 
 #: for one command; most take two or three seconds.
-COMMAND_SECONDS = 120.0
+COMMAND_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def metrics_url(node: Peer) -> str:
 
 def page(url: str) -> str:
     """The page, as Prometheus gets it."""
-    with urllib.request.urlopen(url, timeout=patience(10)) as answer:
+    with urllib.request.urlopen(url, timeout=patience(60)) as answer:
         return str(answer.read().decode())
 
 

@@ -51,7 +51,7 @@ class Terminal:
         self.wait_for(r"\n>")
         self.type(keys + end)
 
-    def wait_for(self, pattern: str, seconds: float = 60.0) -> re.Match[str]:
+    def wait_for(self, pattern: str, seconds: float = 120.0) -> re.Match[str]:
         """Wait for text after what was waited for before."""
         deadline = time.monotonic() + patience(seconds)
         while not (match := re.compile(pattern).search(self.shown, self._seen)):
@@ -62,7 +62,7 @@ class Terminal:
         self._seen = match.end()
         return match
 
-    def finish(self, seconds: float = 30.0) -> int:
+    def finish(self, seconds: float = 120.0) -> int:
         """Wait for its end; its exit code."""
         deadline = time.monotonic() + patience(seconds)
         while self._read(0.2):

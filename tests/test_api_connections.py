@@ -11,7 +11,7 @@ from ringline.api.connections import HEADER_SECONDS, MOST_CONNECTIONS
 from tests.api_server import api_server
 from tests.peers.processes import patience
 
-GET = b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n"
+GET = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")

@@ -42,27 +42,37 @@ def schema(value):
         (COMPLETIONS, {"prompt": []}, "prompt", "prompt must be a text"),
         (COMPLETIONS, {"prompt": ["a", 1]}, "prompt", "prompt must be a text"),
         (COMPLETIONS, {"prompt": {"a": 1}}, "prompt", "expected `str | array`, got `object`"),
-        (COMPLETIONS, {"prompt": [100000]}, None, "token 100000"),
-        (COMPLETIONS, {"prompt": [-1]}, None, "token -1"),
-        (COMPLETIONS, {"prompt": [1 << 70]}, None, "it must fit into 64 bits"),
-        (COMPLETIONS, {"max_tokens": 1 << 70}, None, "it must fit into 64 bits"),
+        (COMPLETIONS, {"prompt": [100000]}, "prompt", "token 100000"),
+        (COMPLETIONS, {"prompt": [-1]}, "prompt", "token -1"),
+        (COMPLETIONS, {"prompt": [1 << 70]}, "prompt", "it must fit into 64 bits"),
+        (
+            COMPLETIONS,
+            {"max_tokens": 1 << 70},
+            "max_tokens",
+            "max_tokens is 1180591620717411303424",
+        ),
         (COMPLETIONS, {"temperature": "hot"}, "temperature", "expected `float | null`, got `str`"),
         (COMPLETIONS, {"top_p": 2}, "top_p", "top_p is 2"),
         (COMPLETIONS, {"min_p": -1}, "min_p", "it must be from 0 to 1"),
-        (COMPLETIONS, {"max_tokens": -5}, "max_tokens", "it must be 0 or more"),
+        (COMPLETIONS, {"max_tokens": -5}, "max_tokens", "max_tokens is -5: it must be from 0"),
+        (COMPLETIONS, {"n_predict": -2, "max_tokens": None}, "n_predict", "n_predict is -2"),
+        (CHAT, {"max_completion_tokens": -3}, "max_completion_tokens", "max_completion_tokens is"),
+        (COMPLETIONS, {"repeat_last_n": -7}, "repeat_last_n", "repeat_last_n is -7"),
+        (COMPLETIONS, {"prompt": [[]]}, "prompt", "the prompt is empty"),
         (COMPLETIONS, {"n": 0}, "n", "it must be from 1 to 128"),
         (COMPLETIONS, {"n": 129}, "n", "it must be from 1 to 128"),
         (COMPLETIONS, {"logprobs": 101}, "logprobs", "it must be from 0 to 100"),
         (COMPLETIONS, {"stop": ""}, "stop", "empty string"),
         (COMPLETIONS, {"stop": ["a"] * 65}, "stop", "64 are allowed"),
         (COMPLETIONS, {"logit_bias": {"one": 1}}, "logit_bias", "no number of a token"),
-        (COMPLETIONS, {"logit_bias": {"100000": 1}}, None, "100000"),
+        (COMPLETIONS, {"logit_bias": [[1 << 70, 1]]}, "logit_bias", "no number of a token"),
+        (COMPLETIONS, {"logit_bias": {"100000": 1}}, "logit_bias", "names token 100000"),
         (COMPLETIONS, {"repeat_penalty": 0}, "repeat_penalty", "it must be above 0"),
         (COMPLETIONS, {"echo": True}, "echo", "not supported"),
         (COMPLETIONS, {"suffix": "x"}, "suffix", "not supported"),
         (COMPLETIONS, {"best_of": 2}, "best_of", "not supported"),
-        (COMPLETIONS, {"grammar": "no grammar"}, None, "the grammar cannot be used"),
-        (COMPLETIONS, {"grammar": "root ::= " + "(" * 30_000}, None, "1000 brackets are nested"),
+        (COMPLETIONS, {"grammar": "no grammar"}, "grammar", "the grammar cannot be used"),
+        (COMPLETIONS, {"grammar": "root ::= " + "(" * 30_000}, "grammar", "1000 brackets"),
         (COMPLETIONS, {"grammar": "a" * 70_000}, "grammar", "65536 are allowed"),
         (COMPLETIONS, {"json_schema": {"type": "hiccup"}}, "json_schema", "cannot be used"),
         (COMPLETIONS, {"stream_options": {}}, "stream_options", "only allowed with stream"),
@@ -81,7 +91,13 @@ def schema(value):
         ),
         (CHAT, {"response_format": {"type": "sound"}}, "response_format", "'sound'"),
         (CHAT, {"response_format": {"type": "json_schema"}}, "response_format", "is missing"),
-        (CHAT, {"response_format": schema(123)}, "response_format", "cannot be used"),
+        (CHAT, {"response_format": schema(123)}, "response_format", "must be an object"),
+        (
+            CHAT,
+            {"response_format": schema({"type": "string", "maxLength": 10**9})},
+            "response_format",
+            "maxLength is 1000000000",
+        ),
         (CHAT, {"response_format": schema({"type": "hiccup"})}, "response_format", "cannot be"),
         (CHAT, {"response_format": schema({"$ref": "https://x/y"})}, "response_format", "cannot"),
         (
@@ -122,6 +138,7 @@ def test_a_prompt_that_is_too_long_is_told_before_a_stream_begins(stream, server
     answer = server.ask(COMPLETIONS, body)
     assert answer.status == 400
     assert answer.error["code"] == "context_length_exceeded"
+    assert answer.error["param"] == "prompt"
     assert "the context of one request holds 256" in answer.error["message"]
     server.wait_idle()
 
@@ -162,8 +179,10 @@ def test_other_paths_and_methods_have_the_same_shape(server):
     assert server.ask("/v1/nothing").error["type"] == "not_found_error"
     wrong = server.ask(COMPLETIONS)
     assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
-    assert "GET is not what" in wrong.error["message"]
+    assert wrong.error["message"] == "/v1/completions takes POST, and not GET"
     assert server.ask("/v1/models", {}).status == 405
+    head = server.ask("/health", method="HEAD")
+    assert (head.status, head.body) == (200, b"")
 
 
 def test_only_those_who_bring_a_key_are_answered(small):

@@ -77,6 +77,12 @@ def test_a_turn_ends_where_the_model_ends_it(server):
     assert "<|im_end|>" not in choice["message"]["content"]
 
 
+def test_a_text_goes_on_where_its_end_is_to_be_ignored(server):
+    choice = chat(server, ignore_eos=True, max_tokens=30)
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["content"].startswith(chat(server)["message"]["content"])
+
+
 def test_roles_and_parts_are_understood(server):
     parts = [{"type": "text", "text": "One"}, {"type": "text", "text": "Two"}]
     messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts}]

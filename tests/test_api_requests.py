@@ -47,6 +47,14 @@ def test_fields_become_parameters():
     assert completion(logit_bias=[[5, 1.5]]).sampling(1, None).logit_bias == {5: 1.5}
 
 
+def test_ends_are_forbidden_where_they_are_to_be_ignored():
+    def biases(**fields):
+        return completion(logit_bias={"5": 1, "9": 50}, **fields).sampling(1, None, ends=(2, 9))
+
+    assert biases().logit_bias == {5: 1, 9: 50}
+    assert biases(ignore_eos=True).logit_bias == {5: 1, 9: -math.inf, 2: -math.inf}
+
+
 @pytest.mark.parametrize(
     ("seed", "choice", "expected"),
     [

@@ -125,7 +125,7 @@ def test_the_command_prints_its_tables_and_writes_the_file(endless_model, tmp_pa
         capture_output=True,
         text=True,
         check=True,
-        timeout=patience(200),
+        timeout=patience(500),
     )
     assert "API tok/s" in done.stdout
     assert "/v1/models" in done.stdout

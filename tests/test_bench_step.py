@@ -91,5 +91,5 @@ def test_stock_servers_end_when_they_are_closed():
         processes = [server.process for server in servers._servers]
         assert len(set(servers.endpoints)) == 2
         assert all(process.poll() is None for process in processes)
-    assert all(process.wait(patience(5)) is not None for process in processes)
+    assert all(process.wait(patience(60)) is not None for process in processes)
     servers.close()

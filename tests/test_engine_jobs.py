@@ -259,7 +259,11 @@ def test_a_grammar_that_allows_nothing_more_fails_its_own_job_alone(engine):
     ("prompt", "options", "reason"),
     [
         ([], {}, "the prompt is empty"),
-        ([5] * 257, {}, "257 tokens and the context of one request holds 256"),
+        (
+            [5] * 257,
+            {},
+            "257 tokens and exceeds the available context size: the context of one",
+        ),
         ("Go", {"stop": ["a", ""]}, "a stop string is empty"),
         ("Go", {"logprobs": 101}, "logprobs is 101"),
         ("Go", {"sampling": SamplingParams(grammar="no grammar")}, "the grammar cannot be used"),

@@ -132,7 +132,11 @@ def test_metrics_come_as_they_are_there(shared):
     ("prompt", "options", "reason"),
     [
         ((), {}, "the prompt is empty"),
-        ((5,) * 16385, {}, "16385 tokens and the context of one request holds 16384"),
+        (
+            (5,) * 16385,
+            {},
+            "16385 tokens and exceeds the available context size: the context",
+        ),
         ("Go", {"sampling": SamplingParams(grammar="no grammar")}, "the grammar cannot be used"),
     ],
 )

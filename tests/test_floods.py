@@ -38,7 +38,7 @@ def many_descriptors() -> Iterator[None]:
 def connect_silently(stack: ExitStack, endpoint: str, words: bytes) -> None:
     host, _, port = endpoint.rpartition(":")
     for _ in range(SILENT):
-        sock = stack.enter_context(socket.create_connection((host, int(port)), patience(10)))
+        sock = stack.enter_context(socket.create_connection((host, int(port)), patience(60)))
         sock.sendall(words)
 
 

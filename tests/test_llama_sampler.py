@@ -99,10 +99,10 @@ def test_penalties_look_back_as_far_as_they_are_told(context):
         ({"min_p": -0.1}, r"min_p is -0\.1"),
         ({"repeat_penalty": 0.0}, "repeat_penalty is 0.0: it must be above 0"),
         ({"frequency_penalty": float("inf")}, "frequency_penalty is inf"),
-        ({"penalty_last_n": -1}, "penalty_last_n is -1"),
-        ({"seed": -1}, "seed -1 is not from 0 to 4294967294"),
-        ({"seed": 2**32 - 1}, "seed 4294967295 is not"),
-        ({"logit_bias": {1: float("inf")}}, "a logit bias must be a number"),
+        ({"penalty_last_n": -1}, "repeat_last_n is -1"),
+        ({"seed": -1}, "seed is -1: it must be from 0 to 4294967294"),
+        ({"seed": 2**32 - 1}, "seed is 4294967295"),
+        ({"logit_bias": {1: float("inf")}}, "logit_bias must have finite numbers"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(params, message):
@@ -111,7 +111,7 @@ def test_parameters_that_make_no_sense_are_refused(params, message):
 
 
 def test_a_bias_for_a_token_outside_the_vocabulary_is_refused(context):
-    with pytest.raises(CallerError, match="logit bias for token 1000000, which is not in"):
+    with pytest.raises(CallerError, match="logit_bias names token 1000000, which is not in"):
         Sampler(context.model, SamplingParams(logit_bias={10**6: 1.0}))
 
 

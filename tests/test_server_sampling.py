@@ -265,7 +265,7 @@ def test_what_is_wrong_with_one_sampler_does_not_hurt_the_others(rows, client):
     assert found[6].top["token"][0] == found[6].token
     assert "failed to parse grammar" in found[0].reason
     assert "the parameters of sampling cannot be read" in found[2].reason
-    assert "logit bias for token 1000000" in found[5].reason
+    assert "logit_bias names token 1000000" in found[5].reason
     assert all(one.logprob is None for one in found[:6])
     client.ping()
 

@@ -14,6 +14,7 @@ from ringline.api import errors, prometheus
 from ringline.api.auth import KeyCheck
 from ringline.api.metrics.http import Counting, HttpCounts
 from ringline.api.options import ApiOptions
+from ringline.api.origins import OriginCheck
 from ringline.api.page import router as page
 from ringline.api.routes import chat, completions, embeddings, models, native, status, tokens
 from ringline.api.served import Served, share
@@ -60,5 +61,11 @@ def make_app(options: ApiOptions, watcher: Watcher) -> FastAPI:
         app.include_router(room.router)
     if options.api_keys:
         app.add_middleware(KeyCheck, keys=options.api_keys)
+    app.add_middleware(
+        OriginCheck,
+        origins=options.origins,
+        keyed=bool(options.api_keys),
+        loopback=options.loopback,
+    )
     app.add_middleware(Counting, counts=http)  # outermost: it sees who is turned away
     return app

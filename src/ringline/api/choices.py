@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -35,21 +35,33 @@ class Wish:
 class Choices:
     """Jobs that run. `close` is due whatever happens: it ends those that nobody reads any more."""
 
-    def __init__(self, jobs: Sequence[RemoteJob], inbox: Inbox) -> None:
-        self._jobs = dict(enumerate(jobs))
+    def __init__(self, inbox: Inbox, fields: Mapping[str, str]) -> None:
+        self._jobs: dict[int, RemoteJob] = {}
         self._inbox = inbox
+        self._fields = fields
 
     @classmethod
     async def begin(
-        cls, engine: EngineProcess, mailbox: Mailbox, wishes: Sequence[Wish]
+        cls,
+        engine: EngineProcess,
+        mailbox: Mailbox,
+        wishes: Sequence[Wish],
+        *,
+        fields: Mapping[str, str],
     ) -> Choices:
         """Submit all jobs, and wait until all are taken in; if one is not, none runs.
+
+        Args:
+            engine: runs them.
+            mailbox: brings what they tell.
+            wishes: what they are to be.
+            fields: how errors about a field of the request begin, and its name.
 
         Raises:
             ApiError: why a job cannot be, or not now.
         """
         inbox = Inbox()
-        choices = cls([], inbox)
+        choices = cls(inbox, fields)
         try:
             for index, wish in enumerate(wishes):
                 sink = mailbox.sink(inbox, index)
@@ -58,7 +70,9 @@ class Choices:
                 await answered(job.accepted)
         except BaseException as error:
             choices.close()
-            raise error_of(error) if isinstance(error, RinglineError) else error from None
+            if isinstance(error, RinglineError):
+                raise error_of(error, fields=fields) from None
+            raise
         return choices
 
     async def __aiter__(self) -> AsyncIterator[list[tuple[int, Piece | Outcome]]]:
@@ -72,7 +86,7 @@ class Choices:
             for index, event in await self._inbox.take():
                 if isinstance(event, Failure):
                     yield events  # what came before it is text all the same
-                    raise error_of(event.error)
+                    raise error_of(event.error, fields=self._fields)
                 if isinstance(event, Outcome):
                     self._jobs.pop(index, None)
                 events.append((index, event))

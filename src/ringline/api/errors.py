@@ -19,6 +19,7 @@ _RETRY_SECONDS = 2
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
     408: "invalid_request_error",
@@ -72,22 +73,23 @@ def unavailable(message: str, code: str) -> ApiError:
     return ApiError(503, message, code=code)
 
 
-def error_of(error: RinglineError, *, fields: Mapping[str, object] | None = None) -> ApiError:
+def error_of(error: RinglineError, *, fields: Mapping[str, str] | None = None) -> ApiError:
     """Turn an error of ours into what the client is told.
 
     Args:
         error: what happened.
-        fields: names of fields; a sentence that begins with one of them is about it.
+        fields: how a sentence about a field begins, and the field's name.
     """
     message = str(error)
+    about = (field for start, field in (fields or {}).items() if message.startswith(f"{start} "))
+    param = next(about, None)
     match error:
         case BusyError():
             return unavailable(message, "queue_full")
         case PromptTooLongError():
-            return ApiError(400, message, code="context_length_exceeded")
+            return ApiError(400, message, param=param, code="context_length_exceeded")
         case CallerError():
-            first = message.partition(" ")[0]
-            return bad_request(message, first if first in (fields or ()) else None)
+            return bad_request(message, param)
         case _:
             return unavailable(message, "engine_failed")
 
@@ -109,9 +111,10 @@ async def _told(request: Request, error: Exception) -> Response:
         case HTTPException(status_code=404):
             return ApiError(404, f"there is nothing at {request.url.path}").response()
         case HTTPException(status_code=405):
-            path = request.url.path
-            told = ApiError(405, f"{request.method} is not what {path} takes").response()
-            told.headers.update(error.headers or {})
+            headers = error.headers or {}
+            takes = f"{request.url.path} takes {headers.get('Allow', 'other methods')}"
+            told = ApiError(405, f"{takes}, and not {request.method}").response()
+            told.headers.update(headers)
             return told
         case HTTPException():
             return ApiError(error.status_code, str(error.detail)).response()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from ringline.api.origins import Origins
 from ringline.engine.process.messages import EngineSpec
 
 __all__ = ["ApiOptions"]
@@ -20,6 +21,7 @@ class ApiOptions:
         spec: which engine answers.
         host, port: where it listens; port 0 takes a free one.
         api_keys: one of them has to come with each request; empty: nobody is asked.
+        origins: whose pages may use it beside its own.
         alias: the model's name for clients; "": the name of its file.
         grace: how long requests under way may take when the server is asked to end.
         hang: an engine that has not answered for so long is started again.
@@ -29,6 +31,7 @@ class ApiOptions:
     host: str = "127.0.0.1"
     port: int = 8080
     api_keys: tuple[str, ...] = ()
+    origins: Origins = field(default_factory=Origins)
     alias: str = ""
     grace: float = 30.0
     hang: float = 30.0

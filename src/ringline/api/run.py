@@ -15,6 +15,7 @@ from sse_starlette.sse import AppStatus
 from ringline.api.app import make_app
 from ringline.api.connections import PatientProtocol
 from ringline.api.options import ApiOptions
+from ringline.api.origins import ANY
 from ringline.api.supervisor import Supervisor
 from ringline.errors import CallerError
 
@@ -37,6 +38,11 @@ def run(options: ApiOptions, say: Callable[[str], object]) -> None:
         say(
             f"WARNING: whoever reaches {options.host} can use this server, since no --api-key is "
             "given"
+        )
+    if not options.api_keys and ANY in options.origins.allowed:
+        say(
+            "WARNING: each page that somebody here looks at can use this server, since "
+            "--cors-origins is * and no --api-key is given"
         )
     with _listener(options) as listener:
         server = _Server(options, say, listener)

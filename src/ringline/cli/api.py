@@ -63,6 +63,16 @@ def api(
             "machine can see it: the variable RINGLINE_API_KEY is safer.",
         ),
     ] = None,
+    cors_origins: Annotated[
+        str,
+        typer.Option(
+            "--cors-origins",
+            metavar="ORIGINS",
+            show_default="none",
+            help="Pages that may use the server, separated by commas: origins such as "
+            "https://chat.example, localhost for all pages of this machine, or * for all.",
+        ),
+    ] = "",
     alias: Annotated[
         str,
         typer.Option("-a", "--alias", show_default="its file's", help="The model's name."),
@@ -155,6 +165,7 @@ def api(
     nodes, devices = _nodes(rpc, local_stages), tuple(parse_list(device))
     try:
         from ringline.api.options import ApiOptions
+        from ringline.api.origins import Origins
         from ringline.api.run import run
     except ModuleNotFoundError as error:
         raise LibraryError(f"the server needs {error.name}: pip install 'ringline[api]'") from None
@@ -188,6 +199,7 @@ def api(
         host=host,
         port=port,
         api_keys=tuple(api_key or api_keys()),
+        origins=Origins.parse(cors_origins),
         alias=alias,
         grace=grace,
         hang=hang_timeout,

@@ -50,8 +50,8 @@ class Scheduler(Generic[TaskT]):
             raise CallerError("the prompt is empty: it needs at least one token")
         if len(task.prompt) > self.limits.n_ctx:
             raise PromptTooLongError(
-                f"the prompt has {len(task.prompt)} tokens and the context of one request holds "
-                f"{self.limits.n_ctx}"
+                f"the prompt has {len(task.prompt)} tokens and exceeds the available context size: "
+                f"the context of one request holds {self.limits.n_ctx}"
             )
         task.number, self._arrivals = self._arrivals, self._arrivals + 1
         self.queue.append(task)

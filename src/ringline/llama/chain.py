@@ -143,7 +143,7 @@ class Links:
         outside = [token for token in bias if not 0 <= token < n_vocab]
         if outside:
             raise CallerError(
-                f"logit bias for token {outside[0]}, which is not in the vocabulary of "
+                f"logit_bias names token {outside[0]}, which is not in the vocabulary of "
                 f"{n_vocab} tokens"
             )
         entries = (self.library.llama_logit_bias * len(bias))(*bias.items())

@@ -57,6 +57,8 @@ _RANGES: Final[dict[str, tuple[float, float, str]]] = {
     "mirostat_tau": _POSITIVE,
     "mirostat_eta": _POSITIVE,
 }
+#: what people know a field by, where that is another name.
+_CALLED: Final = {"penalty_last_n": "repeat_last_n"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +131,11 @@ class SamplingParams:
         for name, (lowest, highest, rule) in _RANGES.items():
             value = getattr(self, name)
             if not lowest <= value <= highest:  # NaN is in no range
-                raise CallerError(f"{name} is {value}: {rule}")
+                raise CallerError(f"{_CALLED.get(name, name)} is {value}: {rule}")
         if self.seed is not None and not 0 <= self.seed < RANDOM_SEED:
-            raise CallerError(f"seed {self.seed} is not from 0 to {RANDOM_SEED - 1}")
+            raise CallerError(f"seed is {self.seed}: it must be from 0 to {RANDOM_SEED - 1}")
         if any(not (bias == -math.inf or abs(bias) <= _F32) for bias in self.logit_bias.values()):
-            raise CallerError("a logit bias must be a number, or -inf to forbid the token")
+            raise CallerError("logit_bias must have finite numbers, or -inf to forbid a token")
         _check_breakers(self.dry_sequence_breakers)
 
     @property
@@ -199,10 +201,11 @@ class SamplingParams:
 def _check_breakers(breakers: tuple[str, ...]) -> None:
     if len(breakers) > _MOST_BREAKERS:
         raise CallerError(
-            f"{len(breakers)} dry_sequence_breakers are too many: {_MOST_BREAKERS} are allowed"
+            f"dry_sequence_breakers has {len(breakers)} texts: {_MOST_BREAKERS} are allowed"
         )
     for breaker in breakers:
         if not 1 <= len(breaker.encode("utf-8", "replace")) <= _LONGEST_BREAKER:
             raise CallerError(
-                f"dry_sequence_breaker {breaker!r} is not 1 to {_LONGEST_BREAKER} bytes long"
+                f"dry_sequence_breakers has {breaker!r}: each must be 1 to {_LONGEST_BREAKER} "
+                "bytes long"
             )

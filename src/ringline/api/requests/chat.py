@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ringline.api.choices import Wish, answered
@@ -93,20 +95,26 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
             raise bad_request(str(error_of(error)), "messages") from None
         return prompt + (use.opening if use else "")
 
-    async def grammar_text(self, engine: EngineProcess, use: ToolUse | None) -> str | None:
+    def grammar_source(self, use: ToolUse | None) -> GrammarSource | None:
         """The grammar that the answer keeps to, or None.
 
         Raises:
-            ApiError: it cannot be made; says why.
+            ApiError: more than one is wanted, or one makes no sense.
         """
         source = GrammarSource.of(
             grammar=self.grammar, schema=self.json_schema, response_format=self.response_format
         )
-        if use is not None and use.forced:
-            source = use.grammar_source()
-        return await source.resolve(engine) if source else None
+        return use.grammar_source() if use is not None and use.forced else source
 
-    def wishes(self, prompt: str, n_ctx: int, grammar: str | None, *, chatml: bool) -> list[Wish]:
+    def wishes(
+        self,
+        prompt: str,
+        n_ctx: int,
+        grammar: str | None,
+        *,
+        chatml: bool,
+        ends: Sequence[int] = (),
+    ) -> list[Wish]:
         """What the engine is asked: one job for each choice.
 
         Args:
@@ -115,6 +123,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
             grammar: that the answers keep to.
             chatml: whether the template is ChatML for want of one: the model has no token that
                 ends its turn then, so that the words for it do.
+            ends: tokens that end a text.
 
         Raises:
             ApiError, CallerError: which field is wrong.
@@ -125,8 +134,8 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
             Wish(
                 prompt,
                 Request(
-                    self.limit(self.max_completion_tokens),
-                    self.sampling(n_ctx, grammar, choice=choice),
+                    self.limit(max_completion_tokens=self.max_completion_tokens),
+                    self.sampling(n_ctx, grammar, choice=choice, ends=ends),
                     stops,
                     self.n_top,
                 ),

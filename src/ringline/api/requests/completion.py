@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ringline.api.choices import Wish
 from ringline.api.errors import bad_request
 from ringline.api.requests.grammar import GrammarSource
@@ -45,16 +47,17 @@ class CompletionBody(GenerationFields, frozen=True, kw_only=True):
         """The grammar that is wanted, or None."""
         return GrammarSource.of(grammar=self.grammar, schema=self.json_schema)
 
-    def wishes(self, n_ctx: int, grammar: str | None) -> list[Wish]:
+    def wishes(self, n_ctx: int, grammar: str | None, ends: Sequence[int] = ()) -> list[Wish]:
         """What the engine is asked: the choices of the first prompt, then those of the next one.
 
         Args:
             n_ctx: tokens of context of a request.
             grammar: that all texts keep to.
+            ends: tokens that end a text.
 
         Raises:
             ApiError, CallerError: which field is wrong.
         """
         self.check()
         n_top = most_logprobs(self.logprobs, "logprobs")
-        return text_wishes(self, self.prompts(), n_top, n_ctx=n_ctx, grammar=grammar)
+        return text_wishes(self, self.prompts(), n_top, n_ctx=n_ctx, grammar=grammar, ends=ends)

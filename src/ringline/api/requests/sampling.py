@@ -6,7 +6,7 @@ Names are OpenAI's where it has one, else llama.cpp's; so are the defaults.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -20,6 +20,8 @@ __all__ = ["MOST_CHOICES", "NOTHING", "GenerationFields", "StreamOptions", "most
 #: choices of one request, as OpenAI has it.
 MOST_CHOICES: Final = 128
 _MOST_STOPS: Final = 64
+#: what the way to the engine has room for; some clients mean no limit by very many.
+_MOST_TOKENS: Final = (1 << 63) - 1
 #: fields of SamplingParams that a client gives under the same name.
 _SAME: Final = (
     "temperature",
@@ -89,6 +91,7 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     dynatemp_range: float | None = None
     dynatemp_exponent: float | None = None
     logit_bias: dict[str, Bias] | list[tuple[int, Bias]] | None = None
+    ignore_eos: bool | None = None
     grammar: str | None = None
     json_schema: msgspec.Raw = NOTHING
 
@@ -129,28 +132,34 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
             raise bad_request("stop has an empty string: it would stop every text at once", "stop")
         return stops
 
-    def limit(self, *more: int | None) -> int:
+    def limit(self, **more: int | None) -> int:
         """Most tokens of a text; -1: until it ends or the context is full.
 
         Args:
-            more: other names of the same field, the ones that go first.
+            more: the same by other names, which go first.
 
         Raises:
             ApiError: it is less than -1.
         """
-        given = (*more, self.max_tokens, self.n_predict)
-        limit = next((value for value in given if value is not None), -1)
-        if limit < -1:
-            raise bad_request(f"max_tokens is {limit}: it must be 0 or more", "max_tokens")
-        return limit
+        given = {**more, "max_tokens": self.max_tokens, "n_predict": self.n_predict}
+        for name, limit in given.items():
+            if limit is not None:
+                if not -1 <= limit <= _MOST_TOKENS:
+                    told = f"it must be from 0 to {_MOST_TOKENS}, or -1 for no limit"
+                    raise bad_request(f"{name} is {limit}: {told}", name)
+                return limit
+        return -1
 
-    def sampling(self, n_ctx: int, grammar: str | None, *, choice: int = 0) -> SamplingParams:
+    def sampling(
+        self, n_ctx: int, grammar: str | None, *, choice: int = 0, ends: Sequence[int] = ()
+    ) -> SamplingParams:
         """How the tokens of a choice are chosen.
 
         Args:
             n_ctx: tokens of context of a request, what repeat_last_n -1 stands for.
             grammar: that the text keeps to.
             choice: its number: each choice of a seed has a seed of its own.
+            ends: tokens that end a text, which ignore_eos forbids.
 
         Raises:
             CallerError: a value is out of range. ApiError: a bias names no token.
@@ -161,9 +170,10 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
         if self.dry_sequence_breakers is not None:
             given["dry_sequence_breakers"] = tuple(self.dry_sequence_breakers)
         seed = None if self.seed in (None, -1) else (self.seed + choice) % RANDOM_SEED
-        return SamplingParams(
-            **given, seed=seed, grammar=grammar, logit_bias=_biases(self.logit_bias)
-        )
+        biases = _biases(self.logit_bias)
+        if self.ignore_eos:
+            biases |= dict.fromkeys(ends, -math.inf)
+        return SamplingParams(**given, seed=seed, grammar=grammar, logit_bias=biases)
 
 
 def most_logprobs(wanted: int | None, name: str) -> int | None:
@@ -186,11 +196,12 @@ def _biases(given: dict[str, Bias] | list[tuple[int, Bias]] | None) -> dict[int,
 
 def _token(name: str | int) -> int:
     try:
-        return int(name)
+        token = int(name)
     except ValueError:
-        raise bad_request(
-            f"logit_bias names {name!r}, which is no number of a token", "logit_bias"
-        ) from None
+        token = -1
+    if not 0 <= token <= _MOST_TOKENS:
+        raise bad_request(f"logit_bias names {name!r}, which is no number of a token", "logit_bias")
+    return token
 
 
 def _bias(value: Bias) -> float:

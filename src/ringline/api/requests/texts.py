@@ -47,6 +47,7 @@ def text_wishes(
     *,
     n_ctx: int,
     grammar: str | None,
+    ends: Sequence[int],
 ) -> list[Wish]:
     """What the engine is asked: the choices of the first prompt, then those of the next one.
 
@@ -56,6 +57,7 @@ def text_wishes(
         n_top: how many of the likeliest tokens are named with each; None: no logprobs.
         n_ctx: tokens of context of a request.
         grammar: that all texts keep to.
+        ends: tokens that end a text.
 
     Raises:
         ApiError, CallerError: which field is wrong.
@@ -65,7 +67,7 @@ def text_wishes(
             prompt,
             Request(
                 fields.limit(),
-                fields.sampling(n_ctx, grammar, choice=choice),
+                fields.sampling(n_ctx, grammar, choice=choice, ends=ends),
                 fields.stops,
                 n_top,
             ),

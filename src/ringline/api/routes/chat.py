@@ -11,7 +11,7 @@ from ringline.api.answers.telling import tell
 from ringline.api.choices import Choices
 from ringline.api.requests.body import read_body
 from ringline.api.requests.chat import ChatBody
-from ringline.api.requests.checked import checked_wishes
+from ringline.api.requests.checked import checked_wishes, fields_of
 from ringline.api.requests.tools import ToolFormat, ToolUse
 from ringline.api.served import served
 from ringline.api.tools.reader import ToolReader
@@ -23,7 +23,6 @@ router = APIRouter()
 
 @router.post("/v1/chat/completions")
 @router.post("/chat/completions")
-@router.post("/chat/completions")
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation."""
     body = await read_body(request, ChatBody)
@@ -32,11 +31,16 @@ async def chat_completions(request: Request) -> Response:
     wants_usage = body.wants_usage
     template = engine.about.facts.chat_template
     use = body.tool_use(template)
-    grammar = await body.grammar_text(engine, use)
+    source = body.grammar_source(use)
+    grammar = await source.resolve(engine) if source else None
     prompt = await body.prompt(engine, use)
     n_ctx = engine.about.n_ctx
+    fields = fields_of("messages", source)
     wishes = checked_wishes(
-        lambda: body.wishes(prompt, n_ctx, grammar, chatml=template is None),
+        lambda: body.wishes(
+            prompt, n_ctx, grammar, chatml=template is None, ends=engine.about.facts.ends
+        ),
+        fields=fields,
         count=body.n_choices,
         room=found.options.room,
     )
@@ -50,7 +54,7 @@ async def chat_completions(request: Request) -> Response:
         wants_usage=wants_usage,
         reader=None if use is None else lambda: _reader(use),
     )
-    choices = await Choices.begin(engine, found.supervisor.mailbox, wishes)
+    choices = await Choices.begin(engine, found.supervisor.mailbox, wishes, fields=fields)
     return await tell(request, choices, answer, count=len(wishes), stream=bool(body.stream))
 
 

@@ -10,7 +10,7 @@ from ringline.api.answers.head import Head
 from ringline.api.answers.telling import tell
 from ringline.api.choices import Choices
 from ringline.api.requests.body import read_body
-from ringline.api.requests.checked import checked_wishes
+from ringline.api.requests.checked import checked_wishes, fields_of
 from ringline.api.requests.completion import CompletionBody
 from ringline.api.served import served
 
@@ -28,8 +28,10 @@ async def completions(request: Request) -> Response:
     wants_usage = body.wants_usage
     source = body.grammar_source()
     grammar = await source.resolve(engine) if source else None
+    fields = fields_of("prompt", source)
     wishes = checked_wishes(
-        lambda: body.wishes(engine.about.n_ctx, grammar),
+        lambda: body.wishes(engine.about.n_ctx, grammar, engine.about.facts.ends),
+        fields=fields,
         count=len(body.prompts()) * body.n_choices,
         room=found.options.room,
     )
@@ -39,5 +41,5 @@ async def completions(request: Request) -> Response:
         wants_logprobs=body.logprobs is not None,
         wants_usage=wants_usage,
     )
-    choices = await Choices.begin(engine, found.supervisor.mailbox, wishes)
+    choices = await Choices.begin(engine, found.supervisor.mailbox, wishes, fields=fields)
     return await tell(request, choices, answer, count=len(wishes), stream=bool(body.stream))

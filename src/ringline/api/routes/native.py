@@ -9,7 +9,7 @@ from ringline.api.answers.native import NativeAnswer
 from ringline.api.answers.telling import tell
 from ringline.api.choices import Choices
 from ringline.api.requests.body import read_body
-from ringline.api.requests.checked import checked_wishes
+from ringline.api.requests.checked import checked_wishes, fields_of
 from ringline.api.requests.native import NativeBody
 from ringline.api.served import served
 
@@ -27,11 +27,13 @@ async def completion(request: Request) -> Response:
     engine = found.supervisor.engine
     source = body.grammar_source()
     grammar = await source.resolve(engine) if source else None
+    fields = fields_of("prompt", source)
     wishes = checked_wishes(
-        lambda: body.wishes(engine.about.n_ctx, grammar),
+        lambda: body.wishes(engine.about.n_ctx, grammar, engine.about.facts.ends),
+        fields=fields,
         count=len(body.prompts()) * body.n_choices,
         room=found.options.room,
     )
     answer = NativeAnswer(found.options.model_id, wishes, returns_tokens=bool(body.return_tokens))
-    choices = await Choices.begin(engine, found.supervisor.mailbox, wishes)
+    choices = await Choices.begin(engine, found.supervisor.mailbox, wishes, fields=fields)
     return await tell(request, choices, answer, count=len(wishes), stream=bool(body.stream))

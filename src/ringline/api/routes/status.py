@@ -16,8 +16,8 @@ __all__ = ["router"]
 router = APIRouter()
 
 
-@router.get("/health")
-@router.get("/v1/health")
+@router.api_route("/health", methods=["GET", "HEAD"])  # some balancers ask for the head alone
+@router.api_route("/v1/health", methods=["GET", "HEAD"])
 async def health(request: Request) -> Response:
     """200 where requests are answered; 503 with the reason where they are not."""
     supervisor = served(request).supervisor

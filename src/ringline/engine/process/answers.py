@@ -53,6 +53,7 @@ def model_facts(model: Model) -> ModelFacts:
         size=model.size_bytes,
         bos=model.text_of(model.bos),
         eos=model.text_of(model.eos),
+        ends=tuple(token for token in range(model.n_vocab) if model.is_end(token)),
         chat_template=model.chat_template,
     )
 

@@ -73,6 +73,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
         n_vocab, n_embd, n_ctx_train: tokens, width of the hidden state, context in training.
         n_params, size: parameters, bytes of all weights.
         bos, eos: texts of the tokens that begin and end a text; "" where there is none.
+        ends: all tokens that end a text.
         chat_template: the file's template in Jinja; None where it has none.
     """
 
@@ -84,6 +85,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     bos: str
     eos: str
+    ends: tuple[int, ...]
     chat_template: str | None
 
 
