@@ -141,9 +141,9 @@ class Client:
         """Leave."""
         self.stream.close()
 
-    def alloc(self, size: int) -> Block:
-        """Make a buffer on device 0."""
-        made = AllocBuffer.Reply.unpack(self.call(AllocBuffer(0, size)))
+    def alloc(self, size: int, *, device: int = 0) -> Block:
+        """Make a buffer on a device."""
+        made = AllocBuffer.Reply.unpack(self.call(AllocBuffer(device, size)))
         assert made.handle
         base = BufferGetBase.Reply.unpack(self.call(BufferGetBase(made.handle))).value
         return Block(made.handle, base, made.size)
