@@ -141,9 +141,9 @@ class Client:
         """Leave."""
         self.stream.close()
 
-    def alloc(self, size: int) -> Block:
-        """Make a buffer on device 0."""
-        made = AllocBuffer.Reply.unpack(self.call(AllocBuffer(0, size)))
+    def alloc(self, size: int, *, device: int = 0) -> Block:
+        """Make a buffer on a device."""
+        made = AllocBuffer.Reply.unpack(self.call(AllocBuffer(device, size)))
         assert made.handle
         base = BufferGetBase.Reply.unpack(self.call(BufferGetBase(made.handle))).value
         return Block(made.handle, base, made.size)
@@ -225,6 +225,15 @@ def wait_for(what: str, condition: Callable[[], object], seconds: float = SECOND
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for: {what}"
         time.sleep(0.01)
+
+
+def settle(node: Peer) -> None:
+    """Return when the gatekeeper has logged and counted what it has done so far.
+
+    It hands a connection over first and logs that then; but it does one thing after the other, and
+    the answer to a new HELLO comes after all of it.
+    """
+    Client.stock(node.endpoint).close()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ringline.server.tally import OTHER, SHEET_SIZE, Counter, Tally, read_counts
 from ringline.wire.counters import DeviceCounters, PeerBytes, ReadCounters, SessionCounters
 from ringline.wire.extension import Feature, Role
 from tests.peers.processes import ringline_node
+from tests.rendezvous_sides import deliver, new_ticket, receive
 from tests.server_client import Client, addition, floats
 
 
@@ -84,7 +85,7 @@ def test_a_long_or_strange_label_is_cut_and_takes_no_room_of_others():
 
 def test_counters_come_back_as_they_were_packed():
     counters = SessionCounters(
-        (DeviceCounters(1, 2, 3), DeviceCounters()), 4, {"h:1": PeerBytes(5, 6)}
+        (DeviceCounters(1, 2, 3, 4), DeviceCounters()), {"h:1": PeerBytes(5, 6)}
     )
     assert SessionCounters.unpack(counters.pack()) == counters
 
@@ -95,11 +96,11 @@ def test_counters_come_back_as_they_were_packed():
         b"",
         b"[]",
         b"{}",
-        b'{"devices": 3, "wait_ns": 0, "peers": {}}',
-        b'{"devices": [], "wait_ns": -1, "peers": {}}',
-        b'{"devices": [], "wait_ns": "x", "peers": {}}',
-        b'{"devices": [], "wait_ns": 0, "peers": []}',
-        b'{"devices": [{"busy_ns": 1}], "wait_ns": 0, "peers": {}}',
+        b'{"devices": 3, "peers": {}}',
+        b'{"devices": [{"busy_ns": -1}], "peers": {}}',
+        b'{"devices": [{"busy_ns": "x"}], "peers": {}}',
+        b'{"devices": [], "peers": []}',
+        b'{"devices": [{"busy_ns": 1}], "peers": {}}',
         b"\xff",
     ],
 )
@@ -109,8 +110,8 @@ def test_a_reply_that_makes_no_sense_is_a_protocol_error(raw):
 
 
 def test_what_a_later_node_adds_is_ignored():
-    raw = b'{"devices": [], "wait_ns": 0, "peers": {}, "colour": "blue"}'
-    assert SessionCounters.unpack(raw) == SessionCounters((), 0, {})
+    raw = b'{"devices": [], "peers": {}, "colour": "blue"}'
+    assert SessionCounters.unpack(raw) == SessionCounters((), {})
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +138,23 @@ def test_a_session_counts_its_own_computations_and_no_others(node):
         assert device.computations == 2
         assert device.busy_ns > 0 < device.lock_wait_ns
         assert ask(other).devices == (DeviceCounters(),)
+
+
+def test_waiting_for_data_counts_for_the_device_that_they_are_for():
+    """Two stages may be on one node: each has waited for its own."""
+    with (
+        ringline_node("--device=CPU,CPU", "--threads=1") as peer,
+        Client.extended(peer.endpoint, level=4) as client,
+        Client.extended(
+            peer.endpoint, Role.PEER, level=4, session=client.greeting.session
+        ) as source,
+    ):
+        ticket = new_ticket()
+        receive(client, client.alloc(64, device=1).vector(1, 16), ticket)
+        deliver(source, ticket)
+        client.ping()
+        first, second = ask(client).devices
+    assert second.data_wait_ns > 0 == first.data_wait_ns
 
 
 def test_a_peer_may_not_ask(node):

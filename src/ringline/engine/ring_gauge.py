@@ -161,16 +161,16 @@ def _seen(
     if number < len(sight.memory):
         free, total = sight.memory[number]
     counters = sight.counters
-    counts, wait = DeviceCounters(), 0
+    counts = DeviceCounters()
     if counters is not None and number < len(counters.devices):
-        counts, wait = counters.devices[number], counters.wait_ns
+        counts = counters.devices[number]
     return replace(
         stage,
         memory_free=free,
         memory_total=total,
         busy_seconds=counts.busy_ns * _NANO,
         lock_wait_seconds=counts.lock_wait_ns * _NANO,
-        wait_seconds=wait * _NANO,
+        wait_seconds=counts.data_wait_ns * _NANO,
         computations=counts.computations,
         state=health,
         why=why,

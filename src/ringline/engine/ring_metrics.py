@@ -28,7 +28,7 @@ class StageMetrics:
         memory_free, memory_total: of the device; 0: unknown.
         busy_seconds: the device has computed for this session.
         lock_wait_seconds: computations waited for the device while other sessions had it.
-        wait_seconds: the node has waited for data of the stage before.
+        wait_seconds: it has waited for data of the stage before.
         computations: how many there were.
         state: ok, lost, or unknown: a stock server, or this machine, which count nothing.
         why: the sentence, where it is lost.

@@ -96,10 +96,11 @@ class NodeMetrics(Collector):
         )
 
     def _traffic(self, counts: Counts) -> Iterator[Metric]:
+        waited = sum(n for (counter, _), n in counts.items() if counter == Counter.DATA_WAIT)
         yield CounterMetricFamily(
             "ringline_node_data_wait_seconds",
             "Time that sessions waited for data of another node.",
-            value=counts.get((Counter.DATA_WAIT, ""), 0) * _NANO,
+            value=waited * _NANO,
         )
         clients = CounterMetricFamily(
             "ringline_node_client_bytes",

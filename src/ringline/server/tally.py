@@ -45,7 +45,7 @@ class Counter(StrEnum):
     LOCK_WAIT = "lock-wait"
     #: computations [number of the device]
     COMPUTED = "computed"
-    #: nanoseconds that RECV_TENSOR waited
+    #: nanoseconds that RECV_TENSOR waited [number of the device that holds the tensor]
     DATA_WAIT = "data-wait"
     #: bytes of tensors sent to another node [its endpoint]
     PEER_SENT = "peer-sent"

@@ -38,11 +38,13 @@ class DeviceCounters:
         busy_ns: time in computations.
         lock_wait_ns: time that computations and reads waited while other sessions had the device.
         computations: how many there were.
+        data_wait_ns: time that RECV_TENSOR waited for data of tensors on it.
     """
 
     busy_ns: int = 0
     lock_wait_ns: int = 0
     computations: int = 0
+    data_wait_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,10 @@ class SessionCounters:
 
     Attributes:
         devices: in the order of the node.
-        wait_ns: time that RECV_TENSOR waited for data.
         peers: by name: the endpoint that data were sent to, the address that data came from.
     """
 
     devices: tuple[DeviceCounters, ...]
-    wait_ns: int
     peers: Mapping[str, PeerBytes]
 
     def pack(self) -> bytes:
@@ -72,7 +72,6 @@ class SessionCounters:
         return json.dumps(
             {
                 "devices": [asdict(device) for device in self.devices],
-                "wait_ns": self.wait_ns,
                 "peers": {name: asdict(peer) for name, peer in self.peers.items()},
             }
         ).encode()
@@ -92,10 +91,10 @@ class SessionCounters:
                         _whole(device, "busy_ns"),
                         _whole(device, "lock_wait_ns"),
                         _whole(device, "computations"),
+                        _whole(device, "data_wait_ns"),
                     )
                     for device in fields["devices"]
                 ),
-                _whole(fields, "wait_ns"),
                 {
                     str(name): PeerBytes(_whole(peer, "sent"), _whole(peer, "received"))
                     for name, peer in fields["peers"].items()

@@ -86,7 +86,7 @@ def stage_families(stages: Sequence[StageMetrics]) -> Iterator[Metric]:
         ),
         (
             "data_wait_seconds",
-            "Time that its node waited for data of the stage before.",
+            "Time of waiting for data of the stage before.",
             lambda stage: stage.wait_seconds,
         ),
         ("computations", "Graphs computed for us.", lambda stage: stage.computations),

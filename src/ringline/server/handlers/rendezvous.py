@@ -43,7 +43,8 @@ def recv_tensor(request: RecvTensor, context: Context) -> None:
             request.ticket, request.size, place, deadline=Deadline(seconds), gone=context.gone
         )
     finally:
-        context.session.tally.add(Counter.DATA_WAIT, time.perf_counter_ns() - began)
+        waited = time.perf_counter_ns() - began
+        context.session.tally.add(Counter.DATA_WAIT, waited, str(region.buffer.device))
     if data is None:
         return
     if place is not None:

@@ -52,11 +52,13 @@ def read_counters(_: ReadCounters, context: Context) -> tuple[bytes]:
     counters = SessionCounters(
         tuple(
             DeviceCounters(
-                of(Counter.BUSY, index), of(Counter.LOCK_WAIT, index), of(Counter.COMPUTED, index)
+                of(Counter.BUSY, index),
+                of(Counter.LOCK_WAIT, index),
+                of(Counter.COMPUTED, index),
+                of(Counter.DATA_WAIT, index),
             )
             for index in range(len(context.session.devices))
         ),
-        of(Counter.DATA_WAIT),
         {
             name: PeerBytes(of(Counter.PEER_SENT, name), of(Counter.PEER_RECEIVED, name))
             for name in names
