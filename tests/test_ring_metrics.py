@@ -238,14 +238,16 @@ def test_slots_and_caches_say_what_they_hold(open_engine):
     # The last token that was chosen is in no cache.
     assert sorted(slot.n_cached for slot in metrics.slots) == [0, len(PROMPT) + N_PREDICT - 1]
     assert (metrics.kv_used_tokens, metrics.kv_total_tokens) == (0, 512)
+    assert [slot.n_remain for slot in metrics.slots] == [-1, -1]
     looked = threading.Event()
     engine.after_step(lambda: looked.wait(5))  # the text must not end before we look
-    job = engine.submit(PROMPT)
+    job = engine.submit(PROMPT, n_predict=200)
     next(iter(job))
     metrics = engine.metrics()
     looked.set()
     (slot,) = [slot for slot in metrics.slots if slot.job]
     assert (slot.state, slot.job, slot.n_prompt) == ("decoding", 2, len(PROMPT))
+    assert slot.n_done + slot.n_remain == 200
     assert metrics.kv_used_tokens == slot.n_cached > 0
     job.cancel()
 
