@@ -18,6 +18,17 @@ DATA = bytes(range(1, 9))
 EMPTY = bytes(8)
 
 
+class Told(Deadline):
+    """A deadline that passes when the test says so, not before."""
+
+    def __init__(self) -> None:
+        super().__init__(0.01)
+        self.over = False
+
+    def passed(self) -> bool:
+        return self.over
+
+
 class Bench:
     """An inbox, the place of a tensor, and threads that play its connections."""
 
@@ -34,10 +45,11 @@ class Bench:
         place: bool = True,
         seconds: float = 60,
         gone: Callable[[], bool] = lambda: False,
+        deadline: Deadline | None = None,
     ) -> bytearray | None:
         """What RECV_TENSOR does; into `memory` unless `place` is False."""
         target = memoryview(self.memory)[:size] if place else None
-        deadline = Deadline(patience(seconds))
+        deadline = deadline or Deadline(patience(seconds))
         return self.inbox.receive(ticket, size, target, deadline=deadline, gone=gone)
 
     def receiving(self, ticket: bytes = TICKET, **more: object) -> Future[bytearray | None]:

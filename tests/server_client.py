@@ -227,6 +227,15 @@ def wait_for(what: str, condition: Callable[[], object], seconds: float = SECOND
         time.sleep(0.01)
 
 
+def settle(node: Peer) -> None:
+    """Return when the gatekeeper has logged and counted what it has done so far.
+
+    It hands a connection over first and logs that then; but it does one thing after the other, and
+    the answer to a new HELLO comes after all of it.
+    """
+    Client.stock(node.endpoint).close()
+
+
 @contextmanager
 def session_of(node: Peer) -> Iterator[tuple[Client, int]]:
     """An extended client and the pid of its session process."""

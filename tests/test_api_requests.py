@@ -17,6 +17,7 @@ from ringline.llama.parameters import RANDOM_SEED, SamplingParams
 ADD = msgspec.convert({"type": "function", "function": {"name": "add", "description": "x"}}, Tool)
 QWEN = "{% if tools %}<tools></tools><tool_call>{% endif %}"
 LLAMA3 = '{% if tools %}{"name": function, "parameters": {}}{% endif %}'
+MISTRAL = "{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]"
 
 
 def completion(**fields):
@@ -78,9 +79,14 @@ def test_a_seed_is_folded_and_counted_on(seed, choice, expected):
         ([1, 2], [(1, 2)]),
         ([[1], [2, 3]], [(1,), (2, 3)]),
         (["a", [1]], ["a", (1,)]),
+        ({"prompt_string": "a"}, ["a"]),
+        (
+            [[1], {"content": [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]}],
+            [(1,), "a b"],
+        ),
     ],
 )
-def test_prompts_have_four_shapes(prompt, expected):
+def test_prompts_have_these_shapes(prompt, expected):
     assert completion(prompt=prompt).prompts() == expected
 
 
@@ -114,6 +120,7 @@ def test_arguments_are_objects_for_the_template():
     [
         (QWEN, ToolFormat.HERMES),
         (LLAMA3, ToolFormat.LLAMA3),
+        (MISTRAL, ToolFormat.MISTRAL),
         (None, ToolFormat.HERMES),
         ("x", ToolFormat.HERMES),
     ],
@@ -133,11 +140,20 @@ def test_a_template_with_tools_gets_them_as_they_are(choice, forced, opening):
     assert use.conversation([{"role": "user"}]) == [{"role": "user"}]
 
 
+@pytest.mark.parametrize(("template", "shown"), [(MISTRAL, True), (QWEN, False), (LLAMA3, False)])
+def test_marks_that_are_control_tokens_are_shown(template, shown):
+    use = ToolUse.of([ADD], None, template)
+    body = msgspec.convert({"messages": [{"role": "user", "content": "x"}]}, ChatBody)
+    (wish,) = body.wishes("x", 10, None, chatml=False, special=use.marked)
+    assert wish.request.special is shown
+    assert use.functions == {"add": None}
+
+
 def test_a_named_function_is_the_only_one():
     other = msgspec.structs.replace(ADD, function=msgspec.structs.replace(ADD.function, name="sub"))
     choice = msgspec.convert({"function": {"name": "sub"}}, ToolChoice)
     use = ToolUse.of([ADD, other], choice, LLAMA3)
-    assert (use.names, use.opening) == ({"sub"}, "")
+    assert (set(use.functions), use.opening) == ({"sub"}, "")
     schema = msgspec.json.decode(use.grammar_source().schema)
     assert schema["required"] == ["name", "parameters"]
     assert schema["properties"]["name"] == {"const": "sub"}

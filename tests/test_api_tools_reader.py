@@ -10,11 +10,22 @@ from hypothesis import strategies as st
 
 from ringline.api.tools.reader import CallArguments, CallBegin, Said, ToolReader
 
-NAMES = frozenset({"add", "weather"})
+NAMES = {
+    "add": None,
+    "weather": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    },
+}
 ADD = '{"name": "add", "arguments": {"a": 1, "b": {"c": "}{\\"]"}}}'
 WEATHER = '{"name": "weather", "parameters": {"city": "Köln"}}'
 TURNED = '{"arguments": {"a": 2}, "name": "add"}'
 STRING = '{"name": "add", "arguments": "{\\"a\\": 3}"}'
+XML = (
+    "<function=weather>\n<parameter=city>\n12 </function> or\n so\n</parameter>\n"
+    "<parameter=days>\n3\n</parameter>\n</function>"
+)
+NO_ARGUMENTS = "<function=add>\n</function>"
 OTHER = '{"name": "other", "arguments": {}}'
 
 
@@ -62,6 +73,31 @@ CASES = [
     (OTHER, True, OTHER, []),
     ('{"a": 1} is JSON', True, '{"a": 1} is JSON', []),
     ("", True, "", []),
+    (f"<tool_call>\n{XML}\n</tool_call>", False, "", ["weather"]),
+    (f"Look: {XML}{NO_ARGUMENTS}.", False, "Look: .", ["weather", "add"]),
+    (
+        f"<tool_call>\n{NO_ARGUMENTS}\n</tool_call>\n<tool_call>{ADD}</tool_call>",
+        False,
+        "",
+        ["add", "add"],
+    ),
+    ('<function=add>{"a": 1}</function>', False, "", ["add"]),
+    ("<function=other>\n</function>", False, "<function=other>\n</function>", []),
+    ("<tool_call> <function=add", False, "<tool_call> <function=add", []),
+    ("a<function", False, "a<function", []),
+    (f"[TOOL_CALLS] [{ADD}, {WEATHER}]", False, "", ["add", "weather"]),
+    (f"I add.[TOOL_CALLS][{STRING}]", False, "I add.", ["add"]),
+    (f"[TOOL_CALLS][{OTHER}]", False, f"[TOOL_CALLS][{OTHER}]", []),
+    (
+        '[TOOL_CALLS]add[ARGS]{"a": "}"}[TOOL_CALLS]weather[CALL_ID]x1[ARGS]{}',
+        False,
+        "",
+        ["add", "weather"],
+    ),
+    ('[TOOL_CALLS]add{"a": 1}', False, "", ["add"]),
+    ('[TOOL_CALLS]other[ARGS]{"a": 1}', False, '[TOOL_CALLS]other[ARGS]{"a": 1}', []),
+    ("[TOOL_CALLS]", False, "[TOOL_CALLS]", []),
+    ("[1] and [TOOL", False, "[1] and [TOOL", []),
 ]
 
 
@@ -81,6 +117,24 @@ def test_the_pieces_make_no_difference(case, places):
     assert read(cut(text, places), bare=bare) == whole
     assert read(list(text), bare=bare) == whole
     assert [name for name, _ in whole[1]] == names
+
+
+def test_values_in_xml_are_what_the_schema_says():
+    assert read([XML])[1] == [("weather", '{"city":"12 </function> or\\n so","days":3}')]
+    untyped = "<function=add><parameter=a>[1]</parameter><parameter=b>b c</parameter></function>"
+    assert read([untyped])[1] == [("add", '{"a":[1],"b":"b c"}')]
+
+
+def test_a_name_that_never_ends_is_text():
+    for mark in ("<function=", "[TOOL_CALLS]"):
+        reader = ToolReader(NAMES, bare=False)
+        assert reader.feed(mark + "x" * 300) == [Said(mark + "x" * 300)]
+
+
+def test_the_name_of_a_call_is_one_that_mistrals_templates_take():
+    (begun, *_) = ToolReader(NAMES, bare=True).feed(ADD)
+    assert len(begun.id) == 9
+    assert begun.id.isalnum()
 
 
 def test_arguments_are_told_while_they_are_written():

@@ -197,3 +197,25 @@ def test_traffic_counts_frames_in_both_directions(pair):
     pair.connection.call(Command.PING, size=1)
     assert pair.traffic.commands == {"FREE_BUFFER": 1, "PING": 1}
     assert (pair.traffic.bytes_out, pair.traffic.bytes_in) == (17 + 9, 9)
+
+
+def test_a_reply_to_another_thread_is_no_sign_that_the_node_has_gone(pair, monkeypatch):
+    """It asks in the very moment in which we look, as the heartbeat and the observer do."""
+    look = pair.stream.readable
+
+    def ask() -> None:
+        pair.connection.ask(Command.PING, target=memoryview(bytearray(1)))
+        pair.connection.flush()
+        pair.node.sendall(reply_frame(b"\x01"))
+
+    thread = threading.Thread(target=ask)
+
+    def late(seconds: float) -> bool:
+        thread.start()
+        thread.join(0.2)  # all this time if it has to wait for us
+        return look(seconds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pair.stream, "readable", late)
+        assert pair.connection.alive()
+    thread.join(patience(SECONDS))

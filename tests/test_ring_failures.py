@@ -10,6 +10,7 @@ from ringline.client.connection import Connection
 from ringline.client.device import RemoteStream
 from ringline.errors import NetworkError
 from ringline.wire.commands import Command
+from tests.peers.process_tree import cut_power
 from tests.peers.processes import Peer
 from tests.rings import open_peers, run_ring
 
@@ -36,7 +37,7 @@ def kill_before(monkeypatch, victim: Peer, command: Command, count: int) -> None
         if self.peer == victim.endpoint and number is command:
             seen[0] += 1
             if seen[0] == count:
-                victim.kill()
+                cut_power(victim)
         return add(self, number, parts)
 
     monkeypatch.setattr(Connection, "_add", counting)
@@ -73,7 +74,7 @@ def test_a_last_node_killed_after_its_last_graph_gives_no_stale_token(
         reads[0] += 1
         if reads[0] == 6:
             self.device.node.connection.flush()
-            nodes[2].kill()
+            cut_power(nodes[2])
         get_async(self, tensor, data, offset, size)
 
     def count() -> None:

@@ -152,16 +152,23 @@ def test_the_questions_are_no_traffic_of_the_ring(open_engine, endpoints, patien
 
 
 def test_nobody_is_asked_where_nobody_wants_to_know(open_engine, endpoints):
+    before = set(threading.enumerate())  # an observer of another test may be ending
     opened = open_engine(endpoints["r"])
     opened.engine.submit(PROMPT, n_predict=2).result(SECONDS)
-    assert "observer" not in {thread.name for thread in threading.enumerate()}
+    assert "observer" not in {thread.name for thread in set(threading.enumerate()) - before}
 
 
 def test_looking_while_a_text_is_decoded_changes_no_token(open_engine, endpoints):
     opened = open_engine(endpoints["r"])
     alone = opened.engine.submit(PROMPT, n_predict=200).result(SECONDS)
+    seen, looks = threading.Event(), []
+    # The text waits for us, or we might be held up until it has ended.
+    opened.engine.after_step(lambda: seen.is_set() or time.sleep(0.05))
     job = opened.engine.submit(PROMPT, n_predict=200)
-    looks = [opened.engine.metrics() for _ in job]
+    for _ in job:
+        looks.append(opened.engine.metrics())
+        if any(slot.n_done > 1 for slot in looks[-1].slots):
+            seen.set()
     assert job.result(SECONDS).ids == alone.ids
     assert len(looks) > 1
     slots = [slot for look in looks for slot in look.slots if slot.job]
@@ -231,11 +238,16 @@ def test_slots_and_caches_say_what_they_hold(open_engine):
     # The last token that was chosen is in no cache.
     assert sorted(slot.n_cached for slot in metrics.slots) == [0, len(PROMPT) + N_PREDICT - 1]
     assert (metrics.kv_used_tokens, metrics.kv_total_tokens) == (0, 512)
-    job = engine.submit(PROMPT)
+    assert [slot.n_remain for slot in metrics.slots] == [-1, -1]
+    looked = threading.Event()
+    engine.after_step(lambda: looked.wait(5))  # the text must not end before we look
+    job = engine.submit(PROMPT, n_predict=200)
     next(iter(job))
     metrics = engine.metrics()
+    looked.set()
     (slot,) = [slot for slot in metrics.slots if slot.job]
     assert (slot.state, slot.job, slot.n_prompt) == ("decoding", 2, len(PROMPT))
+    assert slot.n_done + slot.n_remain == 200
     assert metrics.kv_used_tokens == slot.n_cached > 0
     job.cancel()
 

@@ -16,7 +16,12 @@ import pytest
 from ringline.errors import RefusedError
 from ringline.server.board import Board
 from ringline.server.crashes import Crashes
-from ringline.server.limits import CRASH_FORGIVEN, CRASH_LONGEST_PAUSE, MOST_CRASHERS
+from ringline.server.limits import (
+    CRASH_FORGIVEN,
+    CRASH_LONGEST_PAUSE,
+    MOST_CRASHERS,
+    WARM_PROCESSES,
+)
 from ringline.server.origin import origin_of
 from ringline.wire.commands import Command
 from ringline.wire.extension import ExtHello, Role
@@ -32,6 +37,7 @@ from tests.server_client import (
     floats,
     op,
     session_of,
+    settle,
     wait_for,
 )
 
@@ -366,9 +372,12 @@ def test_a_connection_that_is_handed_to_a_process_that_dies_is_closed_and_no_oth
 def test_idle_processes_that_die_cost_no_client_anything(node):
     with Client.extended(node.endpoint) as client:
         client.ping()
+        settle(node)
         busy = next(line for line in node.log().splitlines() if "begins" in line)
-        idle = children(node.process.pid) - {int(busy.rpartition("pid ")[2])}
-        assert idle
+        gatekeeper = node.process.pid
+        wait_for("the next ones", lambda: len(children(gatekeeper)) == 1 + WARM_PROCESSES)
+        idle = children(gatekeeper) - {int(busy.rpartition("pid ")[2])}
+        assert len(idle) == WARM_PROCESSES
         with watched(sorted(idle)) as processes:
             for pid in idle:
                 os.kill(pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ringline.errors import RefusedError, TransferError
-from tests.inbox_bench import DATA, EMPTY, OTHER, TICKET, Bench, assert_fails, result
+from tests.inbox_bench import DATA, EMPTY, OTHER, TICKET, Bench, Told, assert_fails, result
 from tests.peers.processes import patience
 
 
@@ -154,9 +154,11 @@ def test_a_deadline_ends_the_wait_and_names_it(bench):
 
 
 def test_a_deadline_does_not_end_what_has_begun(bench):
-    waiting = bench.receiving(seconds=0.2)
+    deadline = Told()
+    waiting = bench.receiving(deadline=deadline)
     place = bench.offer(TICKET, 8)
     assert place is not None
+    deadline.over = True
     time.sleep(patience(0.3))
     assert not waiting.done()
     place[:] = DATA

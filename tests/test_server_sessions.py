@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from ringline.errors import NetworkError, RefusedError
+from ringline.server.limits import STOP_TIMEOUT
 from ringline.wire.commands import EXTENSION_LEVEL, Command
 from ringline.wire.extension import ExtHello, Role
 from ringline.wire.frames import REQUEST_HEADER, request_frame
@@ -26,6 +27,8 @@ from tests.raw_nodes import endpoint_of, raw_node, read_banner
 from tests.server_client import Client, addition, children, floats, op, session_of, wait_for
 
 I32 = 26
+#: seconds for a node to end: its processes get STOP_TIMEOUT of them, the machine may take the rest.
+END = 10.0
 
 
 @pytest.fixture
@@ -59,13 +62,15 @@ def test_the_banner_says_what_the_node_is_and_nothing_follows_it():
             client.send(200)
             assert client.closed()
         process.send_signal(signal.SIGTERM)
-        rest, log = process.communicate(timeout=patience(5))
+        rest, log = process.communicate(timeout=patience(END))
         assert rest == ""
         assert "unknown command 200" in log
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_node_and_sessions_within_two_seconds_with_exit_code_0(number):
+    """What the node waits for is bounded; how soon a busy machine lets it end is not its own."""
+    assert STOP_TIMEOUT < 2
     with raw_node("--threads=1") as process, ExitStack() as stack:
         endpoint = endpoint_of(read_banner(process))
         clients = [stack.enter_context(Client.extended(endpoint)) for _ in range(3)]
@@ -73,7 +78,7 @@ def test_a_signal_ends_node_and_sessions_within_two_seconds_with_exit_code_0(num
         below = children(process.pid)
         assert len(below) >= 3
         process.send_signal(number)
-        assert process.wait(patience(2)) == 0
+        assert process.wait(patience(END)) == 0
         for pid in below:
             assert not Path(f"/proc/{pid}").exists()
         assert all(client.closed() for client in clients)
@@ -88,7 +93,7 @@ def test_a_signal_ends_a_session_that_computes():
             compute_for_long(client)
             time.sleep(0.2)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(patience(2)) == 0
+            assert process.wait(patience(END)) == 0
 
 
 def test_a_client_that_leaves_while_its_session_computes_keeps_no_device_from_others(node):
@@ -120,7 +125,7 @@ def test_a_node_ends_with_standard_input_where_that_was_asked_for():
         time.sleep(0.1)
         assert process.poll() is None
         process.stdin.close()
-        assert process.wait(patience(2)) == 0
+        assert process.wait(patience(END)) == 0
 
 
 def test_standard_input_that_cannot_close_is_refused():
@@ -328,12 +333,13 @@ def test_a_client_may_send_hello_and_more_in_one_piece_or_byte_by_byte(node):
 
 
 def test_hello_has_one_deadline_and_silence_after_it_has_none():
-    with raw_node(prelude="settings.HELLO_TIMEOUT = 0.5") as process, ExitStack() as stack:
+    prelude = f"settings.HELLO_TIMEOUT = {patience(2)}"
+    with raw_node(prelude=prelude) as process, ExitStack() as stack:
         endpoint = endpoint_of(read_banner(process))
         idle = stack.enter_context(Client.stock(endpoint))
         slow = stack.enter_context(Client(endpoint))
         with pytest.raises(NetworkError):
-            trickle(slow, request_frame(Command.HELLO, Hello().pack()), pause=0.05)
+            trickle(slow, request_frame(Command.HELLO, Hello().pack()), pause=patience(0.1))
         late = stack.enter_context(Client.stock(endpoint))
         late.stream.send([request_frame(Command.EXT_HELLO, ExtHello(3, 0).pack())[:20]])
         assert late.closed()

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from tests.llama_source import llama_source
 from tests.peers.processes import ROOT, environment, patience
 from tests.peers.stock_library import library_folder
+from tests.peers.stock_server import hold_port
 
 pytestmark = pytest.mark.network
 
@@ -76,8 +79,26 @@ def run(script: Path, *arguments: Path) -> tuple[int, str]:
     return process.returncode, said
 
 
-def test_the_script_passes_on_two_ringline_nodes(source, client, server, tmp_path):
-    code, said = run(source / "tests/test-rpc-multi-server.sh", server, client)
+@pytest.fixture
+def script(source, tmp_path) -> Iterator[Path]:
+    """The script, with ports that nobody else has.
+
+    It takes two of 10 000 by its process id, and the kernel may have given out one of them. These
+    are bound here, and Linux lets who sets SO_REUSEADDR listen there.
+    """
+    text = (source / "tests/test-rpc-multi-server.sh").read_text()
+    with ExitStack() as stack:
+        for line in ("port_a=$((40000 + $$ % 10000))", "port_b=$((port_a + 1))"):
+            held = stack.enter_context(hold_port("127.0.0.1", 0))
+            assert line in text
+            text = text.replace(line, f"{line.partition('=')[0]}={held.getsockname()[1]}")
+        file = tmp_path / "script.sh"
+        file.write_text(text)
+        yield file
+
+
+def test_the_script_passes_on_two_ringline_nodes(script, client, server, tmp_path):
+    code, said = run(script, server, client)
     assert code == 0, said
     log = (tmp_path / "log").read_text()
     assert log.count("begins: 127.0.0.1:") >= 2, log

@@ -20,6 +20,10 @@ from tests.server_client import Client, wait_for
 MANY = 150
 #: what they may cost a node, bytes.
 SLACK = 16 << 20
+#: seconds that a handshake may take, where a test waits for that deadline; a good one needs less,
+#: on a busy machine too.
+SECONDS = patience(3)
+HURRY = f"from ringline import settings; settings.HELLO_TIMEOUT = {SECONDS}"
 #: the beginning of a TLS handshake, and then nothing.
 BEGINNING = bytes([0x16, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3])
 
@@ -64,21 +68,19 @@ def test_half_open_connections_disturb_nobody_and_cost_little(node, files):
 
 @pytest.mark.parametrize("words", [b"", BEGINNING])
 def test_who_does_not_finish_the_handshake_is_dropped_at_the_deadline(words, files):
-    prelude = "from ringline import settings; settings.HELLO_TIMEOUT = 1.0"
     with (
-        ringline_node(*flags(files), prelude=prelude) as node,
+        ringline_node(*flags(files), prelude=HURRY) as node,
         dial(node, words) as silent,
         Client.extended(node.endpoint, tls=files) as client,
     ):
         assert silent.recv(1) == b""
         client.ping()
-        assert "closed, no whole TLS within 1 s" in node.log()
+        assert f"closed, no whole TLS within {SECONDS:g} s" in node.log()
 
 
 def test_tls_and_hello_have_one_deadline_together(files):
     """The certificate is shown at once, HELLO never comes."""
-    prelude = "from ringline import settings; settings.HELLO_TIMEOUT = 1.0"
-    with ringline_node(*flags(files), prelude=prelude) as node:
+    with ringline_node(*flags(files), prelude=HURRY) as node:
         client = Client(node.endpoint, files)
         assert client.closed()
         client.close()
@@ -88,7 +90,7 @@ def test_tls_and_hello_have_one_deadline_together(files):
             for line in node.log().splitlines()
             if "no whole HELLO" in line
         ]
-        assert seconds < 1.0, "what TLS took is not given again"
+        assert seconds < SECONDS, "what TLS took is not given again"
 
 
 def test_a_doorman_that_dies_is_replaced_and_who_is_inside_stays(node, files):

@@ -11,6 +11,7 @@ from pathlib import Path as FilePath
 import pytest
 
 from ringline.client.edge import Path
+from ringline.engine.doctor import node as doctor_node
 from ringline.engine.doctor.examine import examine
 from ringline.engine.doctor.findings import Grade, would_run
 from ringline.engine.job import Request
@@ -109,7 +110,10 @@ def test_a_node_stops_waiting_for_data_when_its_client_has_gone(nodes, coordinat
     wait_for("the end of the session", lambda: f"{number} of" in nodes[1].log())
 
 
-def test_the_doctor_examines_a_ring_over_tls(nodes, coordinator):
+def test_the_doctor_examines_a_ring_over_tls(nodes, coordinator, monkeypatch):
+    """Of how fast this machine is while it runs tests nothing is asserted."""
+    monkeypatch.setattr(doctor_node, "_SLOW_TRIP", 10.0)
+    monkeypatch.setattr(doctor_node, "_SLOW_WRITE", 1)
     findings = examine([Endpoint.parse(node.endpoint) for node in nodes], coordinator)
     assert would_run(findings)
     assert {finding.grade for finding in findings} == {Grade.OK}

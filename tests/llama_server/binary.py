@@ -18,8 +18,10 @@ __all__ = ["ENCODER", "MODELS", "WRITER", "main"]
 
 MODELS: Final = "RINGLINE_LLAMA_MODELS"
 WRITER, ENCODER = "writer.gguf", "encoder.gguf"
-#: what the tests ask for, and which of our models is like it.
+#: what the tests ask for, and which of our models is like it. Without one llama-server is a router;
+#: the tests of test_security.py that start it so ask for nothing that a model would answer.
 _STANDS_FOR: Final = {
+    "": WRITER,
     "ggml-org/test-model-stories260K": WRITER,
     "ggml-org/test-model-stories260K-infill": WRITER,
     "ggml-org/models/bert-bge-small/ggml-model-f16.gguf": ENCODER,
@@ -34,6 +36,7 @@ _SAME: Final = {
     "--alias": "--alias",
     "--api-key": "--api-key",
     "--pooling": "--pooling",
+    "--cors-origins": "--cors-origins",
 }
 #: flags that change nothing for us: defaults of requests, which each test gives or does not look
 #: at, and what an engine of ours does anyway.
@@ -54,6 +57,7 @@ _WITHOUT_VALUE: Final = ("--temp", "--seed", "--n-predict", "-fa", "--threads")
 def main(arguments: list[str]) -> None:
     """Become the server; does not return."""
     given = _parser().parse_args(arguments)
+    given.cors_origins = given.cors_origins or "*"  # llama-server's default, not ours
     name = "/".join(filter(None, (given.hf_repo, given.hf_file)))
     if name not in _STANDS_FOR:
         sys.exit(f"no model of ours is like {name or 'none at all'}")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.peers.processes import patience
+from tests.peers.processes import Peer, patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,20 @@ def watched(pids: Sequence[int]) -> Iterator[list[Watched]]:
             stack.callback(os.close, descriptor)
             found.append(Watched(pid, descriptor))
         yield found
+
+
+def cut_power(peer: Peer) -> None:
+    """End a peer and all below it without warning; when this returns nothing of it runs.
+
+    `peer.kill()` ends the process that was started: those below it notice that, and go on for a
+    moment.
+    """
+    with watched(descendants(peer.process.pid)) as processes:
+        peer.kill()
+        for process in processes:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
+        assert all(process.wait_gone(10) for process in processes), f"{peer.name} goes on"
 
 
 def children(pid: int) -> list[int]:

@@ -107,18 +107,18 @@ class OriginCheck:
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         allowed = origin is not None and self._origins.allow(origin)
-        told = _allowing(origin) if origin is not None and allowed else {}
+        preflight = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
+        told = _told(origin, preflight=preflight) if origin is not None and allowed else []
 
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start":
-                found = MutableHeaders(scope=message)
-                found.update(told)
-                found.add_vary_header("Origin")
+                MutableHeaders(scope=message).add_vary_header("Origin")
+                message["headers"] = [*message["headers"], *told]
             await send(message)
 
         app: ASGIApp = self._app
-        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            app = Response(headers=_preflight() if allowed else {})
+        if preflight:
+            app = Response()
         elif error := self._refusal(scope["method"], headers, foreign=not allowed):
             app = error.response()
         await app(scope, receive, telling)
@@ -146,16 +146,16 @@ def _forbidden(sentence: str) -> ApiError:
     return ApiError(403, sentence, code="forbidden_origin")
 
 
-def _allowing(origin: str) -> dict[str, str]:
-    return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _SHOWN}
-
-
-def _preflight() -> dict[str, str]:
-    return {
-        "Access-Control-Allow-Methods": _METHODS,
-        "Access-Control-Allow-Headers": _HEADERS,
-        "Access-Control-Max-Age": _SECONDS,
-    }
+def _told(origin: str, *, preflight: bool) -> list[tuple[bytes, bytes]]:
+    """What an allowed page's browser is told, spelled as everybody spells it."""
+    told = {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _SHOWN}
+    if preflight:
+        told |= {
+            "Access-Control-Allow-Methods": _METHODS,
+            "Access-Control-Allow-Headers": _HEADERS,
+            "Access-Control-Max-Age": _SECONDS,
+        }
+    return [(name.encode(), value.encode("latin-1")) for name, value in told.items()]
 
 
 def _same(origin: str, host: str) -> bool:

@@ -203,10 +203,10 @@ class Connection:
 
     def alive(self) -> bool:
         """Whether the node is still there; asked while nothing is expected from it."""
-        with self.lock:
+        with self.lock:  # while we look nobody may begin to wait for a reply
             if self._error is not None or self.replies.queue:
                 return self._error is None
-        return not self._stream.readable(0)
+            return not self._stream.readable(0)
 
     def close(self) -> None:
         """Send what is queued if that is possible, and close; may be called again."""

@@ -158,4 +158,5 @@ def _look(group: int, slot: Slot[Job]) -> SlotMetrics:
         n_prompt=len(job.prompt),
         n_done=len(job.writer.ids),
         n_cached=n_cached,
+        n_remain=max(-1, job.request.n_predict - len(job.writer.ids)),
     )

@@ -99,6 +99,7 @@ class SlotMetrics:
         n_prompt: tokens of the job's prompt.
         n_done: tokens that it has generated.
         n_cached: tokens that the slot's KV cache holds; an idle one keeps them for the next prompt.
+        n_remain: tokens that its job may still generate; -1: any number, or there is none.
     """
 
     group: int
@@ -108,6 +109,7 @@ class SlotMetrics:
     n_prompt: int = 0
     n_done: int = 0
     n_cached: int = 0
+    n_remain: int = -1
 
 
 @dataclass(slots=True)

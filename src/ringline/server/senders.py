@@ -163,11 +163,11 @@ class _Worker:
                 self._deliver(parcel)
             except (CallerError, NetworkError, PeerError) as error:
                 text = f"cannot send ticket {parcel.ticket.hex()} to {self._endpoint}: {error}"
+                parcel.report(text)  # first: what stands in the log, the next reply tells
                 tell(_log, logging.WARNING, "not_sent", "%s", text, target=self._endpoint)
-                parcel.report(text)
             except Exception as error:
-                _log.exception("a transfer to %s failed by an error of ours", self._endpoint)
                 parcel.report(f"cannot send to {self._endpoint}: {error}")
+                _log.exception("a transfer to %s failed by an error of ours", self._endpoint)
             finally:
                 with self._room:
                     self.queued -= max(1, len(parcel.data))

@@ -113,6 +113,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
         grammar: str | None,
         *,
         chatml: bool,
+        special: bool = False,
         ends: Sequence[int] = (),
     ) -> list[Wish]:
         """What the engine is asked: one job for each choice.
@@ -123,6 +124,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
             grammar: that the answers keep to.
             chatml: whether the template is ChatML for want of one: the model has no token that
                 ends its turn then, so that the words for it do.
+            special: whether the texts show control tokens.
             ends: tokens that end a text.
 
         Raises:
@@ -138,6 +140,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
                     self.sampling(n_ctx, grammar, choice=choice, ends=ends),
                     stops,
                     self.n_top,
+                    special,
                 ),
             )
             for choice in range(self.n_choices)

@@ -35,11 +35,15 @@ class ToolFormat(StrEnum):
     HERMES = "hermes"
     #: {"name": ..., "parameters": ...} as the whole answer: Llama 3.
     LLAMA3 = "llama3"
+    #: [TOOL_CALLS] and a list of objects, or a name and an object. The marks are control tokens.
+    MISTRAL = "mistral"
 
     @classmethod
     def of(cls, template: str | None) -> ToolFormat:
         """What a chat template teaches; Hermes where it teaches nothing that we know."""
         known = template or ""
+        if "[TOOL_CALLS]" in known:
+            return cls.MISTRAL
         if "<tool_call>" not in known and ("<|python_tag|>" in known or '"parameters"' in known):
             return cls.LLAMA3
         return cls.HERMES
@@ -128,9 +132,14 @@ class ToolUse:
         return cls(tuple(tools), ToolFormat.of(template), forced, native)
 
     @property
-    def names(self) -> frozenset[str]:
-        """The functions' names."""
-        return frozenset(tool.function.name for tool in self.tools)
+    def functions(self) -> dict[str, dict[str, object] | None]:
+        """The functions' names, and the schemas of their arguments."""
+        return {tool.function.name: tool.function.parameters for tool in self.tools}
+
+    @property
+    def marked(self) -> bool:
+        """Whether a call is seen only where the text shows control tokens."""
+        return self.format is ToolFormat.MISTRAL
 
     @property
     def opening(self) -> str:

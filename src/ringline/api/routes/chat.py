@@ -38,7 +38,12 @@ async def chat_completions(request: Request) -> Response:
     fields = fields_of("messages", source)
     wishes = checked_wishes(
         lambda: body.wishes(
-            prompt, n_ctx, grammar, chatml=template is None, ends=engine.about.facts.ends
+            prompt,
+            n_ctx,
+            grammar,
+            chatml=template is None,
+            special=use is not None and use.marked,
+            ends=engine.about.facts.ends,
         ),
         fields=fields,
         count=body.n_choices,
@@ -59,4 +64,4 @@ async def chat_completions(request: Request) -> Response:
 
 
 def _reader(use: ToolUse) -> ToolReader:
-    return ToolReader(use.names, bare=use.forced or use.format is ToolFormat.LLAMA3)
+    return ToolReader(use.functions, bare=use.forced or use.format is ToolFormat.LLAMA3)

@@ -55,7 +55,13 @@ def _slot(number: int, slot: SlotMetrics, n_ctx: int) -> dict[str, object]:
         "group": slot.group,
         "n_prompt_tokens": slot.n_prompt,
         "n_cache_tokens": slot.n_cached,
-        "next_token": [{"has_next_token": slot.state == "decoding", "n_decoded": slot.n_done}],
+        "next_token": [
+            {
+                "has_next_token": slot.state == "decoding",
+                "n_remain": slot.n_remain,
+                "n_decoded": slot.n_done,
+            }
+        ],
     }
 
 

@@ -24,11 +24,14 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CallBegin:
-    """A call begins: its number in the answer, the function, a name of its own."""
+    """A call begins: its number in the answer, the function, a name of its own.
+
+    The name is of nine letters and digits: Mistral's templates take no other.
+    """
 
     number: int
     name: str
-    id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
+    id: str = field(default_factory=lambda: secrets.token_hex(5)[:9])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,35 @@
 """Tells calls of tools from text, in an answer that comes in pieces.
 
-Two ways of writing a call are known: between <tool_call> marks anywhere in the text (Hermes, Qwen),
-and a JSON object as the answer's beginning (Llama 3, and any call that a grammar has forced).
+Known ways of writing a call, the first four anywhere in the text:
+
+    <tool_call>{"name": ..., "arguments": ...}</tool_call>      Hermes, Qwen
+    <function=name>...</function>, in <tool_call> or not        Qwen's coders: xml_call.py
+    [TOOL_CALLS][{"name": ..., "arguments": ...}, ...]          Mistral
+    [TOOL_CALLS]name[ARGS]{...}                                 Mistral's newer models: named.py
+    {"name": ..., "parameters": ...} as the beginning           Llama 3, and what a grammar forces
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ringline.api.tools.call import CallArguments, CallBegin, CallReader
+from ringline.api.tools.named import NamedReader
+from ringline.api.tools.xml_call import FUNCTION, XmlReader
 
 __all__ = ["CallArguments", "CallBegin", "Said", "Spoken", "ToolReader"]
 
 _OPEN: Final = "<tool_call>"
 _CLOSE: Final = "</tool_call>"
+_MISTRAL: Final = "[TOOL_CALLS]"
+_MARKS: Final = (_OPEN, FUNCTION, _MISTRAL)
+#: the first of all marks in a text.
+_ANY_MARK: Final = re.compile("|".join(map(re.escape, _MARKS)))
+#: between the calls of a list, and behind the last one.
+_BETWEEN: Final = ", \n\t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +45,21 @@ Spoken: TypeAlias = Said | CallBegin | CallArguments
 class ToolReader:
     """Reads one answer."""
 
-    def __init__(self, names: Set[str], *, bare: bool) -> None:
+    def __init__(self, functions: Mapping[str, Mapping[str, object] | None], *, bare: bool) -> None:
         """Begin.
 
         Args:
-            names: functions that may be called; a call of another one is text.
+            functions: that may be called, with the schemas of their arguments; a call of another
+                one is text.
             bare: whether an answer that begins with an object may be a call.
         """
-        self._names = names
+        self._functions = functions
         self._bare = bare
         self._held = ""
-        self._call: CallReader | None = None
-        self._marked = False
+        self._call: CallReader | NamedReader | XmlReader | None = None
+        #: what stood before the call under way.
+        self._mark = ""
+        self._listed = False
         self._n_calls = 0
         self._said = False
 
@@ -56,9 +73,10 @@ class ToolReader:
         self._held += text
         spoken: list[Spoken] = []
         while self._held:
-            before = (self._held, self._call)
+            before = (self._held, self._call, self._listed)
             spoken += self._in_call() if self._call else self._in_text()
-            if before == (self._held, self._call):  # more has to come before anything is certain
+            # More has to come before anything is certain.
+            if before == (self._held, self._call, self._listed):
                 break
         return spoken
 
@@ -69,8 +87,8 @@ class ToolReader:
             if call is not None:
                 self._n_calls = 0  # cut off in the middle: no call can be made of it
             rest, self._held = self._held, ""
-            return self._say(rest)
-        rest, self._held = f"{_OPEN if self._marked else ''}{call.text}{self._held}", ""
+            return self._say("" if self._listed else rest)
+        rest, self._held = f"{self._mark}{call.text}{self._held}", ""
         return self._say(rest)
 
     def _in_call(self) -> list[Spoken]:
@@ -79,8 +97,8 @@ class ToolReader:
         call = self._call
         spoken: list[Spoken] = [*call.feed(text)]
         if call.failed:
-            self._call, self._bare = None, False
-            return [*spoken, *self._say(f"{_OPEN if self._marked else ''}{call.text}{call.rest}")]
+            self._call, self._bare, self._listed = None, False, False
+            return [*spoken, *self._say(f"{self._mark}{call.text}{call.rest}")]
         if call.done:
             self._call = None
             self._n_calls += 1
@@ -88,15 +106,17 @@ class ToolReader:
         return spoken
 
     def _in_text(self) -> list[Spoken]:
+        if self._listed:
+            return self._in_list()
         if self._n_calls:
             self._skip_close()
         stripped = self._held.lstrip()
         if self._bare and not self._said and stripped[:1] == "{":
             return self._begin(len(self._held) - len(stripped), "")
-        place = self._held.find(_OPEN)
-        if place >= 0:
-            return self._begin(place, _OPEN)
-        n_held = _partial(self._held, _OPEN)
+        found = _ANY_MARK.search(self._held)
+        if found:
+            return self._at_mark(found.start(), found[0])
+        n_held = max(_partial(self._held, mark) for mark in _MARKS)
         if self._n_calls:
             n_held = max(n_held, _partial(self._held, _CLOSE))
         n_shown = len(self._held) - n_held
@@ -105,12 +125,41 @@ class ToolReader:
         shown, self._held = self._held[:n_shown], self._held[n_shown:]
         return self._say(shown)
 
+    def _at_mark(self, place: int, mark: str) -> list[Spoken]:
+        """A call begins at `place`, if what follows its mark is here already."""
+        behind = self._held[place + len(mark) :]
+        stripped = behind.lstrip()
+        blanks = behind[: len(behind) - len(stripped)]
+        if mark == FUNCTION or (stripped and not FUNCTION.startswith(stripped)):
+            if mark == _MISTRAL and stripped[0] == "[":
+                self._listed = True
+                mark += f"{blanks}["
+            elif mark == _OPEN and stripped.startswith(FUNCTION):
+                mark += blanks + FUNCTION
+            return self._begin(place, mark)
+        return []
+
+    def _in_list(self) -> list[Spoken]:
+        """Between the calls of a list."""
+        self._held = self._held.lstrip(_BETWEEN)
+        if self._held.startswith("{"):
+            return self._begin(0, "")
+        if self._held:
+            self._listed = False
+            self._held = self._held.removeprefix("]")
+        return []
+
     def _begin(self, place: int, mark: str) -> list[Spoken]:
         """A call begins at `place`, behind its mark."""
         before = self._held[:place]
         self._held = self._held[place + len(mark) :]
-        self._marked = bool(mark)
-        self._call = CallReader(self._n_calls, self._names)
+        self._mark = mark
+        if mark.endswith(FUNCTION):
+            self._call = XmlReader(self._n_calls, self._functions)
+        elif mark == _MISTRAL:
+            self._call = NamedReader(self._n_calls, self._functions)
+        else:
+            self._call = CallReader(self._n_calls, self._functions.keys())
         return self._say(before) if before.strip() else []
 
     def _skip_close(self) -> None:
