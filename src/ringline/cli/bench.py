@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -32,7 +34,25 @@ _talk = Console(stderr=True, highlight=False)
 
 @app.callback()
 def bench() -> None:
-    """Measure ringline, and llama.cpp beside it."""
+    """Measure ringline, and llama.cpp beside it.
+
+    SIGTERM ends a measurement as Ctrl-C does, together with the servers that it started.
+    """
+    signal.signal(signal.SIGTERM, _end_as_ctrl_c)
+
+
+def _end_as_ctrl_c(number: int, frame: FrameType | None) -> None:
+    """Hand SIGTERM to the handler of Ctrl-C: it knows where an exception may be raised.
+
+    By default SIGTERM would end only this process. The servers are in sessions of their own, so
+    nobody else would end them.
+    """
+    signal.signal(number, signal.SIG_IGN)  # a second one must not cut short the ending of servers
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):
+        handler(number, frame)
+    else:  # a shell's background job may ignore Ctrl-C
+        raise KeyboardInterrupt
 
 
 @app.command()
