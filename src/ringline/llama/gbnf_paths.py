@@ -1,9 +1,9 @@
 """How many ways libllama has to look at before a character, in a grammar. Pure.
 
 It follows every way to the next character: past parts that may be left out, and past all ways to
-leave out what is made of such parts. The first are added, the second multiplied: `a{0,99}` of an `a`
-that may be empty, three deep, is a million ways and the end of the engine. This counts them, roughly:
-what stands behind a rule where it is used is not looked at.
+leave out what is made of such parts. The first are added, the second multiplied: `a{0,99}` of an
+`a` that may be empty, three deep, is a million ways and the end of the engine. This counts them,
+roughly: what stands behind a rule where it is used is not looked at.
 
 A part has a number of ways to be empty, a number of ways to where its text begins, and the most
 such ways at any place in it.
