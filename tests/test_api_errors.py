@@ -81,6 +81,13 @@ def schema(value):
         (COMPLETIONS, {"best_of": 2}, "best_of", "not supported"),
         (COMPLETIONS, {"grammar": "no grammar"}, "grammar", "the grammar cannot be used"),
         (COMPLETIONS, {"grammar": "root ::= " + "(" * 30_000}, "grammar", "1000 brackets"),
+        (COMPLETIONS, {"grammar": 'root ::= (("a"?){0,99}){0,99}'}, "grammar", "1000 ways"),
+        (
+            COMPLETIONS,
+            {"json_schema": {"type": "string", "pattern": "^((a?){0,99}){0,99}$"}},
+            "json_schema",
+            "1000 ways",
+        ),
         (COMPLETIONS, {"grammar": "a" * 70_000}, "grammar", "65536 are allowed"),
         (COMPLETIONS, {"json_schema": {"type": "hiccup"}}, "json_schema", "cannot be used"),
         (COMPLETIONS, {"stream_options": {}}, "stream_options", "only allowed with stream"),

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from ringline.errors import CallerError
+from ringline.llama.gbnf_paths import MOST_WAYS, most_ways
 
 __all__ = ["check_grammar"]
 
@@ -22,7 +23,8 @@ def check_grammar(text: str) -> None:
         text: in GBNF.
 
     Raises:
-        CallerError: it is empty, or its brackets are nested too deeply.
+        CallerError: it is empty, its brackets are nested too deeply, or there are too many ways
+            through it, see gbnf_paths.py.
     """
     if not text.strip():
         raise CallerError("the grammar is empty")
@@ -36,3 +38,8 @@ def check_grammar(text: str) -> None:
                 )
         elif character == ")":
             depth -= 1
+    if most_ways(text) > MOST_WAYS:
+        raise CallerError(
+            f"the grammar cannot be used: there are more than {MOST_WAYS} ways to a next character "
+            "in it, make fewer of its parts optional"
+        )
