@@ -23,7 +23,7 @@ def wait_for_talk(command: Running, words: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_an_ended_bench_serve_leaves_no_server_behind(number, endless_model):
     arguments = ["bench", "serve", "-m", endless_model, "--streams", 2, "--requests", 0]
     with running(*arguments) as command:
