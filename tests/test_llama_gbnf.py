@@ -64,6 +64,12 @@ def test_few_ways_to_a_character_may_be_used(text):
     check_grammar(text)
 
 
+def test_a_long_class_is_refused():
+    check_grammar("root ::= [" + "a" * 1000 + "]+")
+    with pytest.raises(CallerError, match="a class in it has 60002 characters, 1024 are allowed"):
+        check_grammar("root ::= [" + "a" * 60_000 + "]+")
+
+
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_nothing_is_no_grammar(text):
     with pytest.raises(CallerError, match="the grammar is empty"):
