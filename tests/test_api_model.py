@@ -70,6 +70,12 @@ def test_the_models_own_template_makes_the_prompt(server):
     assert server.ask("/detokenize", {"tokens": ids}).json()["content"] == found
 
 
+def test_the_tokens_of_a_conversation_are_counted_as_they_are_used(server):
+    told = server.ask(f"{CHAT}/input_tokens", {"messages": ASKED}).json()
+    body = {"messages": ASKED, "max_tokens": 1}
+    assert told["input_tokens"] == server.ask(CHAT, body).json()["usage"]["prompt_tokens"]
+
+
 def test_a_turn_ends_where_the_model_ends_it(server):
     choice = chat(server)
     assert choice["finish_reason"] == "stop"

@@ -79,9 +79,14 @@ def test_a_seed_is_folded_and_counted_on(seed, choice, expected):
         ([1, 2], [(1, 2)]),
         ([[1], [2, 3]], [(1,), (2, 3)]),
         (["a", [1]], ["a", (1,)]),
+        ({"prompt_string": "a"}, ["a"]),
+        (
+            [[1], {"content": [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]}],
+            [(1,), "a b"],
+        ),
     ],
 )
-def test_prompts_have_four_shapes(prompt, expected):
+def test_prompts_have_these_shapes(prompt, expected):
     assert completion(prompt=prompt).prompts() == expected
 
 

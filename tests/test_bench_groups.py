@@ -181,7 +181,8 @@ def test_cells_that_are_compared_stand_together():
 
 def test_processor_time_is_that_of_the_process_and_all_below_it():
     before = machine_seconds()
-    code = "import time\nwhile time.process_time() < 0.2: pass\nprint('done', flush=True)\ninput()"
+    # A second: what a host takes from a virtual machine is the process's and no processor's.
+    code = "import time\nwhile time.process_time() < 1: pass\nprint('done', flush=True)\ninput()"
     command = [
         sys.executable,
         "-c",
@@ -191,7 +192,7 @@ def test_processor_time_is_that_of_the_process_and_all_below_it():
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"done\n"
-        assert tree_seconds(process.pid) >= 0.19
+        assert tree_seconds(process.pid) >= 0.9
         process.communicate(b"\n")
     assert tree_seconds(process.pid) == 0
     assert machine_seconds() >= before + 0.19

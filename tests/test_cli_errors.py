@@ -163,6 +163,12 @@ def test_a_node_that_nobody_runs_is_named(command, small):
     assert "is ringline serve running there?" in sentence
 
 
+def test_a_host_that_nobody_knows_is_named_with_what_to_do():
+    sentence = the_error("devices", "--rpc", "nowhere.invalid:50052")
+    assert sentence.startswith("node nowhere.invalid:50052: the host name cannot be resolved (")
+    assert sentence.endswith("write its address, or make the name known to this machine")
+
+
 def test_an_http_server_is_told_from_a_node(small):
     """It waits for the end of a line, which HELLO does not have."""
     with http_server() as endpoint:

@@ -57,7 +57,8 @@ def test_a_killed_node_turns_red_and_says_why_until_it_is_back(browser, nodes, m
         card = page.locator(".stage").nth(1)
         expect(card).to_have_attribute("data-state", "lost")
         expect(card.locator(".state")).to_have_text("lost")
-        expect(card.locator(".why")).to_contain_text(nodes[1].endpoint)
+        expect(card.locator(".where")).to_contain_text(nodes[1].endpoint)
+        expect(card.locator(".why")).to_contain_text("connect")
         expect(page.locator("#banner")).to_contain_text(f"node {nodes[1].endpoint}")
         expect(page.locator("#log")).to_contain_text(nodes[1].endpoint)
         red, green, blue = channels(card.evaluate("e => getComputedStyle(e).borderTopColor"))
@@ -70,6 +71,25 @@ def test_a_killed_node_turns_red_and_says_why_until_it_is_back(browser, nodes, m
             write_without_chance(page, 3)
             ask(page, "Are you back?")
             expect(page.locator(".bubble .note").last).to_contain_text("first after")
+
+
+def test_an_edge_that_fell_back_to_the_hub_is_marked_and_says_so(browser, nodes, model_path):
+    """The first node may not dial the second."""
+    with (
+        ringline_node("--threads=1", "--allow-peer=192.0.2.0/24") as source,
+        api_server(model_path, *ring_of([source, nodes[1]])) as server,
+        opened(browser, server.url) as page,
+    ):
+        is_ready(page)
+        write_without_chance(page, 60)
+        ask(page, STORY)
+        edge = page.locator('[data-edge="edge 0 1"]')
+        expect(edge).to_have_class(re.compile("edge-hub"))
+        expect(page.locator(".edge-label-hub")).to_contain_text("fell back to the hub")
+        dashes = "e => getComputedStyle(e).strokeDasharray"
+        assert edge.locator(".base").evaluate(dashes) != "none"
+        page.get_by_text("The ring as tables").click()
+        expect(page.locator("#tables")).to_contain_text("hub (fell back)")
 
 
 def test_the_page_survives_the_death_of_the_engine(browser, nodes, model_path):

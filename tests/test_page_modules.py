@@ -118,6 +118,44 @@ def test_cards_never_touch_each_other_and_stay_in_the_picture(run, count):
     assert faults == []
 
 
+@pytest.mark.parametrize("count", range(1, 13))
+def test_labels_lie_on_no_card_and_on_no_other_label(run, count):
+    faults = run(
+        "ring.mjs",
+        f"""
+        for (const file of ["base.css", "ring.css"]) {{
+          const sheet = document.createElement("link");
+          Object.assign(sheet, {{ rel: "stylesheet", href: "/static/" + file }});
+          await new Promise((done) => {{ sheet.onload = done; document.head.append(sheet); }});
+        }}
+        const stages = Array.from({{ length: {count} }}, (_, index) => ({{ index, node: "n" }}));
+        const edge = (source, target) =>
+          ({{ source, target, path: "hub", fell_back: source >= 0 && target >= 0,
+            bytes_per_second: 987654321 }});
+        const edges = stages.flatMap((_, i) => [edge(-1, i), edge(i, -1), edge(i, i + 1)]);
+        const view = {{ stages, edges, slots: [], queued: 0, state: "ready" }}, faults = [];
+        const place = document.createElement("div");
+        document.body.replaceChildren(place);
+        const apart = (a, b) =>
+          a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+        for (let width = 300; width <= 1100; width += 50) {{
+          place.style.width = `${{width}}px`;
+          new m.Ring(place).draw(view);
+          const boxes = (kind) => [...place.querySelectorAll(kind)]
+            .filter((node) => node.textContent)
+            .map((node) => [node.textContent, node.getBoundingClientRect()]);
+          const labels = boxes(".edge-label"), all = [...labels, ...boxes(".card")];
+          labels.forEach(([words, box], i) => {{
+            for (const [other, there] of all.slice(i + 1))
+              if (!apart(box, there)) faults.push(`${{width}}: ${{words}} on ${{other}}`);
+          }});
+        }}
+        document.head.querySelectorAll("link[rel=stylesheet]").forEach((sheet) => sheet.remove());
+        return faults""",
+    )
+    assert faults == []
+
+
 def test_more_bytes_make_a_thicker_line_up_to_a_limit(run):
     widths = run("ring.mjs", "return [0, 1e3, 1e5, 1e7, 1e9, 1e12].map(m.thickness)")
     assert widths == sorted(widths)
@@ -135,6 +173,12 @@ def test_both_ways_to_a_stage_are_one_line_and_edges_to_nowhere_are_none(run):
           .map((e) => [e.name, e.down ?? null, e.up ?? null])""",
     )
     assert edges == [["spoke 0", 5, 7], ["spoke 1", 0, 0], ["edge 0 1", None, None]]
+
+
+def test_the_reason_of_a_loss_does_not_name_the_cards_node_again(run):
+    reasons = "[m.reason({node: 'a:1', why: 'node a:1: it died'}), "
+    reasons += "m.reason({node: 'a:1', why: 'node b:2: it died'}), m.reason({node: '', why: ''})]"
+    assert run("cards.mjs", f"return {reasons}") == ["it died", "node b:2: it died", ""]
 
 
 def test_a_fallback_is_said_in_words(run):

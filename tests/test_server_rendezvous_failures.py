@@ -279,6 +279,25 @@ def test_data_for_a_destination_that_takes_none_are_bounded_and_the_session_goes
         assert source.read(tensor, 64) == NEW
 
 
+def test_data_for_all_destinations_together_are_bounded():
+    prelude = "import ringline.server.senders as senders; senders.MOST_QUEUED_IN_ALL = 100"
+    with (
+        raw_node("--threads=1", prelude=prelude) as process,
+        deaf_endpoint() as one,
+        deaf_endpoint() as other,
+        Client.extended(endpoint_of(read_banner(process)), level=4) as source,
+    ):
+        tensor = source.alloc(64).vector(1, 16)
+        for endpoint in (one, other):
+            source.post(SendTensor(tensor.pack(), 0, 64, new_ticket(), 1, endpoint))
+        source.ping()
+        source.post(SendTensor(tensor.pack(), 0, 64, new_ticket(), 1, one))
+        with pytest.raises(
+            RefusedError, match="128 bytes of this session wait to be sent, 100 may"
+        ):
+            source.ping()
+
+
 @contextmanager
 def patient(client: Client, seconds: float) -> Iterator[None]:
     silence, client.stream.silence = client.stream.silence, patience(seconds)

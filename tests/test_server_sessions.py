@@ -96,6 +96,14 @@ def test_a_signal_ends_a_session_that_computes():
             assert process.wait(patience(END)) == 0
 
 
+def test_a_client_that_leaves_while_its_session_computes_keeps_no_device_from_others(node):
+    """Two hundred products are asked for: unless it looks at the client, it does them all."""
+    with session_of(node) as (client, pid):
+        compute_for_long(client)
+    wait_for("the session's end", lambda: pid not in children(node.process.pid), 30)
+    assert "the client has left in the middle of GRAPH_" in node.log()
+
+
 def compute_for_long(client: Client) -> None:
     """Queue matrix products that take many seconds, and do not wait for them."""
     n = 2048

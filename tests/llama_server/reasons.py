@@ -53,7 +53,6 @@ TESTS: Final = {
             "chat_completion_cached_tokens": _WORDS,
             "chat_completion_stream": _WORDS,
             "chat_completion_with_openai_library": _WORDS,
-            "chat_completions_token_count": "no /chat/completions/input_tokens",
             "chat_template": _TEMPLATE,
             "chat_template_assistant_prefill": _PREFILL,
             "chat_template_continue_final_message_mutual_exclusion": _PREFILL,
@@ -76,7 +75,6 @@ TESTS: Final = {
             "completion_with_openai_library": _WORDS,
             "completion_with_tokens_input": "--temp for all requests; no lists that mix tokens "
             "with texts",
-            "json_prompt_no_mtmd": "prompts are texts or tokens, not objects",
             "logit_bias": "a bias names a token by its number; two cases by text",
             "n_probs_post_backend_sampling": "no probabilities after sampling",
             "n_probs_post_sampling": "no probabilities after sampling",
@@ -86,8 +84,7 @@ TESTS: Final = {
             "ctx_shift_enabled": "a context that is full ends the text",
         },
         "test_embedding": {
-            "embedding_content_text_same_as_string": "inputs are texts or tokens, not objects",
-            "embedding_mixed_input": "no objects, and no lists that mix tokens with texts",
+            "embedding_mixed_input": "no lists that mix tokens with texts",
             "embedding_pooling_none": "one vector for each text",
             "embedding_pooling_none_oai": "one vector for each text",
             "embedding_usage_multiple": "counts tokens of bge-small",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -28,11 +30,34 @@ app.command()(narrow)
 app.command()(serve)
 app.command()(link)
 _talk = Console(stderr=True, highlight=False)
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @app.callback()
 def bench() -> None:
-    """Measure ringline, and llama.cpp beside it."""
+    """Measure ringline, and llama.cpp beside it.
+
+    SIGTERM and a closed terminal end a measurement as Ctrl-C does, together with the servers that
+    it started.
+    """
+    for number in _ENDS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(number, _end_as_ctrl_c)
+
+
+def _end_as_ctrl_c(number: int, frame: FrameType | None) -> None:
+    """Hand a signal to the handler of Ctrl-C: it knows where an exception may be raised.
+
+    By default the signal would end only this process. The servers are in sessions of their own, so
+    nobody else would end them.
+    """
+    for other in _ENDS:  # a second one must not cut short the ending of servers
+        signal.signal(other, signal.SIG_IGN)
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):
+        handler(number, frame)
+    else:  # a shell's background job may ignore Ctrl-C
+        raise KeyboardInterrupt
 
 
 @app.command()

@@ -54,7 +54,10 @@ def connect(
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        cause = f"the host name cannot be resolved ({error.strerror})"
+        cause = (
+            f"the host name cannot be resolved ({error.strerror}): write its address, or make the "
+            "name known to this machine"
+        )
         raise NetworkError(cause, peer=peer) from None
     cause = "no address"
     for family, kind, proto, _, address in found:

@@ -113,6 +113,10 @@ class Connection:
         self._say_farewell(RefusedError(reason))
         self._stream.close()
 
+    def deserted(self) -> bool:
+        """Whether its client has left while a request of it is served; any thread may ask."""
+        return self.idle_since is None and self._stream.hung_up()
+
     def dismiss(self, reason: str) -> None:
         """Say to a silent client why its session ends; any thread may, nobody waits for it."""
         if self._level > 0 and self.idle_since is not None:

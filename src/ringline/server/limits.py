@@ -32,6 +32,8 @@ MOST_TICKETS: Final = 4096
 EXPIRY: Final = 60.0
 #: snapshots that wait to be sent to one destination; then SEND_TENSOR waits too.
 MOST_QUEUED: Final = 256 << 20
+#: the same for all destinations of a session together; then SEND_TENSOR is refused.
+MOST_QUEUED_IN_ALL: Final = 1 << 30
 #: graphs that a session stores to compute them again, all connections together.
 MOST_GRAPHS: Final = 1 << 30
 #: structures of graphs that a session remembers as checked: a dozen of a model's.

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from ringline.errors import CallerError, NetworkError, PeerError, RefusedError
-from ringline.server.limits import MOST_LINKS, MOST_QUEUED
+from ringline.server.limits import MOST_LINKS, MOST_QUEUED, MOST_QUEUED_IN_ALL
 from ringline.server.log import tell
 from ringline.server.peers import PeerLink, Peers
 
@@ -63,10 +63,15 @@ class Senders:
             report: gets a sentence where it could not be sent.
 
         Raises:
-            RefusedError: there are too many destinations, or the queue stays full.
+            RefusedError: there are too many destinations, or the queue stays full, or all queues
+                together hold too much.
         """
         key = (endpoint, session)
         with self._lock:
+            queued = sum(worker.queued for worker in self._workers.values())
+            if queued > MOST_QUEUED_IN_ALL:
+                text = f"{queued} bytes of this session wait to be sent, {MOST_QUEUED_IN_ALL} may"
+                raise RefusedError(text, rule="limit-queued")
             worker = self._workers.get(key)
             if worker is None:
                 if len(self._workers) >= MOST_LINKS:
@@ -105,9 +110,9 @@ class _Worker:
         self._session = session
         self._link: PeerLink | None = None
         self._doubtful = False
-        #: guards _queued.
+        #: guards queued: bytes that wait.
         self._room = threading.Condition()
-        self._queued = 0
+        self.queued = 0
         self._parcels: queue.SimpleQueue[_Parcel | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=f"to {endpoint}", daemon=True).start()
 
@@ -118,15 +123,15 @@ class _Worker:
         """
         with self._room:
             # Nothing queued: the worker sleeps, and waking it costs more than a small send.
-            left = self._try(parcel) if self._queued == 0 else parcel
+            left = self._try(parcel) if self.queued == 0 else parcel
             if left is None:
                 return
-            if not self._room.wait_for(lambda: self._queued < MOST_QUEUED, _ROOM_TIMEOUT):
+            if not self._room.wait_for(lambda: self.queued < MOST_QUEUED, _ROOM_TIMEOUT):
                 raise RefusedError(
                     f"{self._endpoint} has taken no data for {_ROOM_TIMEOUT:g} s, "
-                    f"{self._queued} bytes wait for it"
+                    f"{self.queued} bytes wait for it"
                 )
-            self._queued += max(1, len(parcel.data))
+            self.queued += max(1, len(parcel.data))
         self._parcels.put(left)
 
     def connected(self) -> bool:
@@ -137,9 +142,9 @@ class _Worker:
     def retire(self) -> bool:
         """End the thread and close the link; False, and nothing else, where something is queued."""
         with self._room:
-            if self._queued:
+            if self.queued:
                 return False
-            self._queued = MOST_QUEUED  # whoever still has this worker in hand finds it full
+            self.queued = MOST_QUEUED  # whoever still has this worker in hand finds it full
         self._parcels.put(None)
         return True
 
@@ -165,7 +170,7 @@ class _Worker:
                 _log.exception("a transfer to %s failed by an error of ours", self._endpoint)
             finally:
                 with self._room:
-                    self._queued -= max(1, len(parcel.data))
+                    self.queued -= max(1, len(parcel.data))
                     self._room.notify_all()
 
     def _try(self, parcel: _Parcel) -> _Parcel | None:

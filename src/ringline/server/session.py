@@ -48,6 +48,8 @@ from ringline.wire.frames import reply_frame
 __all__ = ["run_session"]
 
 _log = logging.getLogger(__name__)
+#: seconds between two looks whether the client of a session that works is still there.
+_LOOK: Final = 5.0
 _MOST_REQUEST: Final = max(rule.most for rule in RULES.values())
 
 
@@ -121,16 +123,21 @@ class _Host:
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(self._over, select.POLLIN)
+        deserted = False
         while True:
             patience = self._patience()
             if patience is not None and patience <= 0:
                 self._dismiss()
                 return
-            milliseconds = None if patience is None else int(patience * 1000) + 1
-            ready = {descriptor for descriptor, _ in poller.poll(milliseconds)}
+            seconds = _LOOK if patience is None else min(patience, _LOOK)
+            ready = {descriptor for descriptor, _ in poller.poll(int(seconds * 1000) + 1)}
             if self._over in ready:
                 return
             if not ready:
+                before, deserted = deserted, self._deserted()
+                if before and deserted:
+                    self._say_deserted()
+                    return
                 continue
             more = receive(self._control)
             if more is None:
@@ -163,6 +170,20 @@ class _Host:
         if None in since or (self._stock and len(self._session.registry)):
             return limit
         return limit - (time.monotonic() - max(filter(None, since), default=time.monotonic()))
+
+    def _deserted(self) -> bool:
+        """Whether the client has left in the middle of its work: nobody waits for the end of it.
+
+        A thread that computes looks at no socket, and other sessions wait for the device.
+        """
+        with self._lock:
+            clients = list(self._clients)
+        return bool(clients) and all(connection.deserted() for connection in clients)
+
+    def _say_deserted(self) -> None:
+        doing = self._session.board.doing()
+        text = "the client has left in the middle of %s: the session ends"
+        tell(_log, logging.INFO, "deserted", text, doing, command=doing)
 
     def _dismiss(self) -> None:
         """The client has been silent for too long."""

@@ -8,7 +8,7 @@ import msgspec
 
 from ringline.api.errors import bad_request
 
-__all__ = ["FunctionCall", "Message", "ToolCall", "template_messages"]
+__all__ = ["FunctionCall", "Message", "Part", "ToolCall", "template_messages"]
 
 _ROLES: Final = ("system", "user", "assistant", "tool")
 #: OpenAI's newer name of a role, which no template knows.

@@ -1,4 +1,4 @@
-"""POST /tokenize, /detokenize and /apply-template, as llama.cpp's server has them."""
+"""POST /tokenize, /detokenize, /apply-template, and how many tokens a conversation has."""
 
 from __future__ import annotations
 
@@ -64,6 +64,17 @@ async def apply_template(request: Request) -> Response:
     engine = served(request).supervisor.engine
     use = body.tool_use(engine.about.facts.chat_template)
     return _json({"prompt": await body.prompt(engine, use)})
+
+
+@router.post("/v1/chat/completions/input_tokens")
+@router.post("/chat/completions/input_tokens")
+async def input_tokens(request: Request) -> Response:
+    """How many tokens the prompt of a conversation has."""
+    body = await read_body(request, ChatBody)
+    engine = served(request).supervisor.engine
+    prompt = await body.prompt(engine, body.tool_use(engine.about.facts.chat_template))
+    found = await answered(engine.ask(lambda n: AskTokens(n, prompt, True, True), Tokens))
+    return _json({"object": "response.input_tokens", "input_tokens": len(found.tokens)})
 
 
 def _piece(piece: bytes) -> str | list[int]:

@@ -13,7 +13,7 @@ export class StageCard {
   constructor(box) {
     this.title = html("strong", {});
     this.state = html("span", {});
-    this.where = html("p", { class: "where" });
+    this.where = html("p", { class: "where" }, html("span", { class: "node" }), html("span", { class: "device" }));
     this.layers = html("p", { class: "layers" });
     this.busy = new Bar("busy", ["busy"]);
     this.memory = new Bar("memory", ["weights", "kv", "other"]);
@@ -32,17 +32,25 @@ export class StageCard {
     set(this.node, { "data-state": stage.state, "data-stage": stage.index });
     say(this.title, `Stage ${stage.index}`);
     say(this.state, STATES[stage.state] ?? stage.state);
-    const place = [stage.node || "this machine", stage.device].filter(Boolean).join(" · ");
-    set(say(this.where, place), { title: place });
+    const [node, device] = [stage.node || "this machine", stage.device ? ` · ${stage.device}` : ""];
+    say(this.where.children[0], node);
+    say(this.where.children[1], device);
+    set(this.where, { title: node + device });
     const held = stage.n_layers === null ? "" : layers(stage.first_layer, stage.n_layers);
     say(this.layers, [held, stage.has_output && "output"].filter(Boolean).join(" + "));
     set(this.why, { hidden: !lost, title: stage.why || null });
-    say(this.why, lost ? stage.why : "");
+    say(this.why, lost ? reason(stage) : "");
     set(this.busy.node, { hidden: lost });
     set(this.memory.node, { hidden: lost });
     this.busy.show([stage.busy_share ?? 0], percent(stage.busy_share));
     this.memory.show(...memory(stage));
   }
+}
+
+/** Why a stage is lost; the card has its node's name already, and little room. */
+export function reason({ node, why }) {
+  const name = `node ${node}: `;
+  return node && why.startsWith(name) ? why.slice(name.length) : why;
 }
 
 /** The coordinator: what the whole ring does. */

@@ -12,7 +12,10 @@ const BULGE = 14; // of an arc's line and mark beyond the ellipse
 const WIDEST_RADIUS = 400;
 // By number of stages: half the height of the ellipse, and how narrow it may be before cards touch.
 const HALF_HEIGHT = [0, 0, 118, 150, 203, 195, 205, 220, 240];
-const NARROWEST = [0, 420, 600, 600, 600, 600, 600, 700, 700];
+const NARROWEST = [0, 420, 600, 600, 600, 760, 600, 700, 700];
+const ONE_LINE = 240; // room that a label needs in one line
+/** Height of a line of a label. */
+export const LINE = 15;
 const MARGIN = 8;
 const RAIL = { x: 12, space: 32 };
 const GAP = 46; // between the cards of a column: an edge and its label
@@ -59,7 +62,7 @@ function ring(width, count) {
     return {
       d: `M${xy(at(angles[source]))} A${radius.x} ${radius.y} 0 0 1 ${xy(at(angles[target]))}`,
       head: { ...round(place), angle: degrees(place, ahead) },
-      label: beside(place, centre, count),
+      label: beside(place, centre, count, Math.abs(to.x - from.x) - CARD.width),
     };
   }
   const track = `M${centre.x - radius.x} ${centre.y} a${radius.x} ${radius.y} 0 1 1 0 0.01 Z`;
@@ -76,11 +79,15 @@ function pair(width) {
 }
 
 /** A label next to the edge, towards the middle: outside there may be no room. */
-function beside(top, centre, count) {
+function beside(top, centre, count, gap) {
   if (count > 5) return null; // the cards leave no room: the tables have the numbers
   const flat = Math.abs(top.x - centre.x) < 60;
-  const below = top.y < centre.y ? 27 : -17;
-  if (flat) return { x: top.x, y: top.y + below, anchor: "middle", lines: 1 };
+  if (flat) {
+    // The arc of two stages runs above their cards, the others' between them.
+    const lines = count > 2 && gap < ONE_LINE ? 2 : 1;
+    const below = top.y < centre.y ? 27 : -17 - LINE * (lines - 1);
+    return { x: top.x, y: top.y + below, anchor: "middle", lines };
+  }
   const right = top.x > centre.x;
   // The lower arcs run towards the label from below.
   const y = top.y - (top.y > centre.y ? 17 : 3);

@@ -6,7 +6,7 @@ import { bytes, clock, count, layers, percent, rate } from "./format.mjs";
 
 const MOST_ENTRIES = 200;
 const STAGE_HEADINGS = [
-  "Stage", "Node", "Device", "Layers", "Busy", "Waits for data", "Waits for the device",
+  "Stage", "Node", "Device", "Layers", "Busy", "Data wait", "Device wait",
   "Weights", "KV cache", "Memory free", "State",
 ];
 const EDGE_HEADINGS = ["From", "To", "Path", "Bytes/s", "In all"];

@@ -134,5 +134,5 @@ function median(summary) {
 }
 
 function summary(value) {
-  return value.count ? `median ${duration(value.median)}, 95 % within ${duration(value.p95)}` : "no request yet";
+  return value.count ? `median ${duration(value.median)}, 95 % within ${duration(value.p95)}` : "no request has ended yet";
 }

@@ -6,12 +6,11 @@
 
 import { html, say, set, svg } from "./dom.mjs";
 import { count, rate } from "./format.mjs";
-import { COORDINATOR, layout } from "./layout.mjs";
+import { COORDINATOR, LINE, layout } from "./layout.mjs";
 import { Coordinator, StageCard } from "./cards.mjs";
 
 const THINNEST = 1.5;
 const THICKEST = 11;
-const LINE = 15; // height of a line of a label
 
 const EMPTY = {
   starting: "The engine is starting.",
@@ -27,9 +26,9 @@ export function thickness(bytesPerSecond) {
 
 /** What is written at an edge between stages, in one line or two. */
 export function edgeLabel(edge, lines = 1) {
-  const path = edge.fell_back ? "fell back to the hub" : edge.path;
-  const words = [path, rate(edge.bytes_per_second)];
-  return lines === 1 ? [words.join(" · ")] : words;
+  const speed = rate(edge.bytes_per_second);
+  if (lines > 1) return [edge.fell_back ? "fell back" : edge.path, speed]; // the legend has the rest
+  return [`${edge.fell_back ? "fell back to the hub" : edge.path} · ${speed}`];
 }
 
 /** Draws into a container, as wide as that is. */
@@ -109,13 +108,14 @@ function line(plan, edge) {
   const base = svg("path", { class: "base", d });
   const flow = svg("path", { class: "flow", d });
   const mark = svg("path", { class: "head" });
+  const hint = svg("title", {});
   if (head) set(mark, { transform: `translate(${head.x} ${head.y}) rotate(${head.angle})` });
   const text = svg("text", { "text-anchor": label?.anchor });
   const lineAt = (_, i) => svg("tspan", { x: label.x, y: label.y + i * LINE });
   const parts = Array.from({ length: label?.lines ?? 0 }, lineAt);
   text.append(...parts);
-  const group = svg("g", { "data-edge": edge.name }, base, flow, head ? mark : null);
-  return { group, base, flow, mark, label: text, words: parts };
+  const group = svg("g", { "data-edge": edge.name }, hint, base, flow, head ? mark : null);
+  return { group, hint, base, flow, mark, label: text, words: parts };
 }
 
 function update(parts, edge) {
@@ -130,6 +130,8 @@ function update(parts, edge) {
   set(parts.label, { class: `edge-label edge-label-${kind}` });
   const words = edge.spoke ? spokeLabel(edge) : edgeLabel(edge, parts.words.length);
   parts.words.forEach((part, i) => say(part, words[i]));
+  // In a ring of many stages there is no room for labels.
+  say(parts.hint, edge.spoke ? words.join(", ") : edgeLabel(edge)[0]);
 }
 
 function kindOf(edge) {
