@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -104,14 +104,14 @@ def run_serve(model: Path, plan: Plan, *, say: Callable[[str], None]) -> ServeRe
     with stage_nodes(plan.stages) as nodes:
         spec = _spec(model, plan, nodes)
         with EngineProcess(spec) as engine, _api(spec) as (port, pid):
-            bench = _Bench(plan, nodes, engine, port, pid, ends, say)
+            bench = _Bench(plan, nodes, engine, spec.parallel, port, pid, ends, say)
             bench.run()
     return ServeReport(machine, plan.load, plan.stages, bench.runs, bench.latency, bench.memory)
 
 
 def _spec(model: Path, plan: Plan, nodes: LocalNodes) -> EngineSpec:
-    """Slots for the most streams that are measured, in both arms and for all numbers of streams."""
-    slots = max(*plan.streams, plan.memory.streams, 2)
+    """As many slots as there are streams at the most, in both arms, for all numbers of streams."""
+    slots = max(*plan.streams, plan.memory.streams if plan.memory.requests else 1, 2)
     n_each = max(
         plan.load.n_prompt + plan.load.n_predict, plan.memory.n_prompt + plan.memory.n_predict
     )
@@ -143,12 +143,13 @@ class _Bench:
         plan: Plan,
         nodes: LocalNodes,
         engine: EngineProcess,
+        parallel: int,
         port: int,
         pid: int,
         ends: Sequence[int],
         say: Callable[[str], None],
     ) -> None:
-        self._plan, self._nodes, self._engine = plan, nodes, engine
+        self._plan, self._nodes, self._engine, self._parallel = plan, nodes, engine, parallel
         self._port, self._pid, self._ends, self._say = port, pid, ends, say
         self._seed = 0
         self.runs: dict[int, tuple[list[Figures], list[Figures]]] = {
@@ -159,6 +160,7 @@ class _Bench:
 
     def run(self) -> None:
         """Run all rounds, then the many requests."""
+        self._fill()
         runs: list[tuple[str, Callable[[], None]]] = [
             (f"{streams} streams, {name}", partial(measure, streams))
             for streams in self._plan.streams
@@ -174,6 +176,13 @@ class _Bench:
         if memory.requests:
             self._say(f"{memory.requests} requests, {memory.streams} at once")
             self.memory = measure_memory(self._pid, self._service(), memory, say=self._say)
+
+    def _fill(self) -> None:
+        """Let every slot of both arms have a text: a fresh engine is faster than one in use."""
+        self._say(f"filling the slots of both arms, {self._parallel} each")
+        load = replace(self._plan.load, seconds=0.0)
+        for service in (BareService(self._engine, self._ends), self._service()):
+            run_streams(service, self._parallel, load)
 
     def _service(self) -> ApiService:
         return ApiService(self._port, self._engine.about.facts.n_vocab, self._ends)

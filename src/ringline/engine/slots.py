@@ -109,9 +109,10 @@ def choose_slot(
 ) -> Place[TaskT] | None:
     """Choose where a task goes; None where every slot is taken.
 
-    The group with room is preferred, and in it the cache that shares most with the prompt, else the
-    one that nobody has asked for longest. A fuller group is chosen only where its cache saves half
-    of the prompt more: a turn of a chat goes back to where the turns before it are.
+    The group with room is preferred, and in it the cache that shares most with the prompt, else one
+    that nobody has asked for long, beside slots that are taken. A fuller group is chosen only where
+    its cache saves half of the prompt more: a turn of a chat goes back to where the turns before it
+    are.
     """
     places = [_best(group, task, reuse) for group in groups if group.free]
     if not places:
@@ -124,5 +125,20 @@ def choose_slot(
 
 def _best(group: SlotGroup[TaskT], task: TaskT, reuse: bool) -> Place[TaskT]:
     kept = {slot.index: slot.common(task.prompt) if reuse else 0 for slot in group.free}
-    best = max(group.free, key=lambda slot: (kept[slot.index], -slot.freed_at, -slot.index))
-    return Place(group, best, kept[best.index])
+    most = max(kept.values())
+    best = _oldest_neighbour(group, [slot for slot in group.free if kept[slot.index] == most])
+    return Place(group, best, most)
+
+
+def _oldest_neighbour(group: SlotGroup[TaskT], choice: Sequence[Slot[TaskT]]) -> Slot[TaskT]:
+    """Of the longer unused half of these slots, the one with most neighbours that are taken.
+
+    libllama computes a step in as many pieces as there are runs of neighbours among its sequences
+    (Engine._open_groups), so few texts in many slots should lie together. The other half is left
+    alone, or the same few caches would be overwritten again and again, and no chat would find its
+    own when it comes back.
+    """
+    taken = {slot.index for slot in group.busy}
+    oldest = sorted(choice, key=lambda slot: (slot.freed_at, slot.index))
+    half = oldest[: (len(oldest) + 1) // 2]
+    return max(half, key=lambda slot: len(taken & {slot.index - 1, slot.index + 1}))
