@@ -18,9 +18,10 @@ from tests.peers.tripwire import tripwire_environment
 
 Ids = dict[str, list[int]]
 
-# Who starts the tests in the background (nohup, a shell's &) has them ignore Ctrl-C, and so has
-# every command that they start.
+# Who starts the tests in the background (nohup, a shell's &) has them ignore Ctrl-C and the end of
+# the terminal, and so has every command that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # hypothesis' own profile for CI, wherever the tests run: the same examples in every run, and no
 # example fails because the machine was slow (without it, one may take 200 ms).
