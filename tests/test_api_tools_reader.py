@@ -119,6 +119,15 @@ def test_the_pieces_make_no_difference(case, places):
     assert [name for name, _ in whole[1]] == names
 
 
+def test_blanks_between_a_text_and_a_call_do_not_depend_on_the_pieces():
+    call = '<tool_call>{"name": "add", "arguments": {}}</tool_call>'
+    text = f"Hi {call} and \n{call} end"
+    whole = read([text], bare=False)
+    for place in range(len(text)):
+        assert read([text[:place], text[place:]], bare=False) == whole
+    assert read(list(text), bare=False) == whole
+
+
 def test_values_in_xml_are_what_the_schema_says():
     assert read([XML])[1] == [("weather", '{"city":"12 </function> or\\n so","days":3}')]
     untyped = "<function=add><parameter=a>[1]</parameter><parameter=b>b c</parameter></function>"

@@ -25,18 +25,19 @@ _log = logging.getLogger(__name__)
 
 
 class Waiting(Protocol):
-    """A connection that waits.
-
-    Attributes:
-        sock: its socket; name: its address and port; deadline: when it has to have finished.
-    """
+    """A connection that waits."""
 
     @property
-    def sock(self) -> socket.socket: ...  # noqa: D102
+    def sock(self) -> socket.socket:
+        """Its socket."""
+
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """Its address and port."""
+
     @property
-    def deadline(self) -> Deadline: ...  # noqa: D102
+    def deadline(self) -> Deadline:
+        """When it has to have finished."""
 
     @property
     def origin(self) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from ringline.api.tools.json_scan import ObjectScan
 
-__all__ = ["CallArguments", "CallBegin", "CallReader"]
+__all__ = ["CallArguments", "CallBegin", "CallReader", "Reading"]
 
 _HEAD = re.compile(
     r'\s*\{\s*"name"\s*:\s*"(?P<name>[^"\\]*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
@@ -42,16 +42,29 @@ class CallArguments:
     text: str
 
 
-class CallReader:
-    """Reads one call.
+class Reading:
+    """What all readers of one call know of it.
 
     Attributes:
         text: what came so far.
         begun: whether its beginning was told.
-        done: whether the object is over; what came behind it is `rest`.
-        rest: text behind the object.
+        done: whether the call is over; what came behind it is `rest`.
+        rest: text behind the call.
         failed: whether it is no call of a known function; then all of `text` is text.
     """
+
+    def __init__(self, number: int) -> None:
+        """Begin with the call of that number in its answer."""
+        self.text = ""
+        self.rest = ""
+        self.begun = False
+        self.done = False
+        self.failed = False
+        self._number = number
+
+
+class CallReader(Reading):
+    """Reads one call."""
 
     def __init__(self, number: int, names: Set[str]) -> None:
         """Begin.
@@ -60,12 +73,7 @@ class CallReader:
             number: of the call in its answer.
             names: functions that may be called.
         """
-        self.text = ""
-        self.rest = ""
-        self.begun = False
-        self.done = False
-        self.failed = False
-        self._number = number
+        super().__init__(number)
         self._names = names
         self._scan = ObjectScan()
         self._fed = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from ringline.api.tools.call import CallArguments, CallBegin
+from ringline.api.tools.call import CallArguments, CallBegin, Reading
 from ringline.api.tools.json_scan import ObjectScan
 
 __all__ = ["NamedReader"]
@@ -15,12 +15,8 @@ _HEAD = re.compile(r"\s*(?P<name>[^\s\[\]{}]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\]
 _LONGEST_HEAD = 256
 
 
-class NamedReader:
-    """Reads one call.
-
-    Attributes:
-        text, rest, begun, done, failed: as CallReader's.
-    """
+class NamedReader(Reading):
+    """Reads one call."""
 
     def __init__(self, number: int, names: Container[str]) -> None:
         """Begin.
@@ -29,12 +25,7 @@ class NamedReader:
             number: of the call in its answer.
             names: functions that may be called.
         """
-        self.text = ""
-        self.rest = ""
-        self.begun = False
-        self.done = False
-        self.failed = False
-        self._number = number
+        super().__init__(number)
         self._names = names
         self._scan = ObjectScan()
         self._told = 0

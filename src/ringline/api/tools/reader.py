@@ -62,6 +62,8 @@ class ToolReader:
         self._listed = False
         self._n_calls = 0
         self._said = False
+        #: whether text was the last thing that was told.
+        self._amid_text = False
 
     @property
     def called(self) -> bool:
@@ -102,13 +104,14 @@ class ToolReader:
         if call.done:
             self._call = None
             self._n_calls += 1
+            self._amid_text = False
             self._held = call.rest
         return spoken
 
     def _in_text(self) -> list[Spoken]:
         if self._listed:
             return self._in_list()
-        if self._n_calls:
+        if self._n_calls and not self._amid_text:
             self._skip_close()
         stripped = self._held.lstrip()
         if self._bare and not self._said and stripped[:1] == "{":
@@ -160,7 +163,9 @@ class ToolReader:
             self._call = NamedReader(self._n_calls, self._functions)
         else:
             self._call = CallReader(self._n_calls, self._functions.keys())
-        return self._say(before) if before.strip() else []
+        # Blanks between calls are nobody's; those behind a text are its own, in pieces as in one.
+        own = before.strip() or self._amid_text
+        return self._say(before) if own else []
 
     def _skip_close(self) -> None:
         """Drop the mark behind a call, and the blanks round it."""
@@ -172,7 +177,7 @@ class ToolReader:
     def _say(self, text: str) -> list[Spoken]:
         if not text:
             return []
-        self._said = True
+        self._said = self._amid_text = True
         return [Said(text)]
 
 

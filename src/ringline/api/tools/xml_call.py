@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from ringline.api.tools.call import CallArguments, CallBegin
+from ringline.api.tools.call import CallArguments, CallBegin, Reading
 
 __all__ = ["FUNCTION", "XmlReader"]
 
@@ -34,12 +34,8 @@ _PARAMETER: Final = re.compile(
 )
 
 
-class XmlReader:
-    """Reads one call.
-
-    Attributes:
-        text, rest, begun, done, failed: as CallReader's.
-    """
+class XmlReader(Reading):
+    """Reads one call."""
 
     def __init__(self, number: int, functions: Mapping[str, Mapping[str, object] | None]) -> None:
         """Begin.
@@ -48,12 +44,7 @@ class XmlReader:
             number: of the call in its answer.
             functions: that may be called, with the schemas of their arguments.
         """
-        self.text = ""
-        self.rest = ""
-        self.begun = False
-        self.done = False
-        self.failed = False
-        self._number = number
+        super().__init__(number)
         self._functions = functions
 
     def feed(self, text: str) -> list[CallBegin | CallArguments]:
